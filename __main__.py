@@ -1,0 +1,5 @@
+"""`python -m gander` is the `gander` command."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,93 @@
+"""A checkpoint in memory: the shape of the model, and its tensors under the official names."""
+
+import hashlib
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+__all__ = ["LAYER_0_UNUSED", "VECTORS", "Checkpoint", "Config"]
+
+# Tensors stored with singleton axes ([1, 1, D]) in official files; everything else is what its shape says.
+VECTORS = frozenset(
+    f"{part}.{name}"
+    for part, names in {
+        "att": ("x_r", "x_w", "x_k", "x_v", "x_a", "x_g", "w0", "a0", "v0", "k_k", "k_a"),
+        "ffn": ("x_k",),
+    }.items()
+    for name in names
+)
+
+# Layer 0 gives v_first and so never mixes toward it: some files hold these tensors, some do not, nobody reads them.
+LAYER_0_UNUSED = frozenset({"blocks.0.att.v0", "blocks.0.att.v1", "blocks.0.att.v2"})
+
+
+@dataclass(frozen=True)
+class Config:
+    """The shape of an RWKV-7, read from its tensors.
+
+    The two epsilons are the only numbers that a file's tensors do not tell: official files mean GroupNorm eps 64e-5,
+    Hugging Face folders head_dim · norm_eps. They are equal for heads of 64 only.
+    """
+
+    layers: int  # L
+    width: int  # D = heads · head_size
+    heads: int  # H
+    head_size: int  # N
+    ffn: int  # F
+    vocab: int  # V
+    rank_w: int
+    rank_a: int
+    rank_v: int  # 0 for a model of one layer, which has no value residual
+    rank_g: int
+    layer_norm_eps: float = 1e-5
+    group_norm_eps: float = 64e-5
+
+    @property
+    def dims(self) -> dict[str, int]:
+        """The sizes by the letters of the tap list (T, the number of tokens, is the caller's)."""
+        return {"D": self.width, "H": self.heads, "N": self.head_size, "F": self.ffn, "V": self.vocab}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Tensors under their official names, layouts and stored dtypes, with the shape they imply.
+
+    `[out, in]` for projections, `[in, out]` for the LoRA pairs, `[H, N]` for r_k, vectors with or without singleton axes.
+    """
+
+    config: Config
+    tensors: dict[str, torch.Tensor]
+    scheme: str  # official, hf, rwkvx, or recipe
+    source: str  # the path or recipe it came from, for messages
+    notes: tuple[str, ...] = field(default=())  # what a reader should know, e.g. which eps was chosen and why
+
+    def weights(self, dtype: npt.DTypeLike = np.float64) -> dict[str, npt.NDArray[np.floating]]:
+        """The tensors as numpy arrays of `dtype`, vectors squeezed to (D,), layer 0's unused ones left out."""
+        return {
+            name: squeezed(name, tensor).to(torch.float32).numpy().astype(dtype, copy=False)
+            for name, tensor in self.tensors.items()
+            if name not in LAYER_0_UNUSED
+        }
+
+    def fingerprint(self) -> str:
+        """sha256 of the model: its epsilons and every used tensor's name, shape and values.
+
+        Values are hashed as little-endian float32, so a model has one fingerprint whatever naming scheme or storage dtype
+        it came in.
+        """
+        digest = hashlib.sha256()
+        digest.update(f"{self.config.layer_norm_eps!r} {self.config.group_norm_eps!r}\n".encode())
+        for name in sorted(self.tensors):
+            if name not in LAYER_0_UNUSED:
+                tensor = squeezed(name, self.tensors[name])
+                digest.update(f"{name} {list(tensor.shape)}\n".encode())
+                digest.update(np.ascontiguousarray(tensor.to(torch.float32).numpy(), dtype="<f4").tobytes())
+        return digest.hexdigest()
+
+
+def squeezed(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor` without the singleton axes that official files give to vectors."""
+    part = name.split(".", 2)[-1]
+    return tensor.reshape(-1) if part in VECTORS else tensor

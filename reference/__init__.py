@@ -1,0 +1,47 @@
+"""The literal reference: RWKV-7 one formula a file, and the whole model in `model.py`. numpy only, never optimized."""
+
+from .bonus import bonus
+from .channel_mix import channel_mix, channel_mix_key
+from .decay import decay
+from .embedding import embedding
+from .gate import gate
+from .gate_correction import gate_correction
+from .group_norm import group_norm
+from .head import head
+from .in_context_rate import in_context_rate
+from .k_update import k_update
+from .l2norm import l2norm
+from .layer_norm import layer_norm
+from .linear import linear
+from .lora import lora
+from .model import State, Tap, forward, initial_state
+from .sigmoid import sigmoid
+from .token_shift import token_shift
+from .v_first import v_first
+from .wkv7 import wkv7
+
+__all__ = [
+    "State",
+    "Tap",
+    "bonus",
+    "channel_mix",
+    "channel_mix_key",
+    "decay",
+    "embedding",
+    "forward",
+    "gate",
+    "gate_correction",
+    "group_norm",
+    "head",
+    "in_context_rate",
+    "initial_state",
+    "k_update",
+    "l2norm",
+    "layer_norm",
+    "linear",
+    "lora",
+    "sigmoid",
+    "token_shift",
+    "v_first",
+    "wkv7",
+]
