@@ -1,7 +1,7 @@
 """The one error a user can cause, and how it reads.
 
-Anything a user may get wrong (a path, a file, a name, a token) ends here: what was wrong, what was expected, how to mend
-it. The command prints it without a traceback and exits 2.
+Anything a user may get wrong (a path, a file, a name, a token) ends here: what was wrong, what was expected, how to
+mend it. The command prints it without a traceback and exits 2.
 """
 
 from collections.abc import Iterable

@@ -54,7 +54,8 @@ class Config:
 class Checkpoint:
     """Tensors under their official names, layouts and stored dtypes, with the shape they imply.
 
-    `[out, in]` for projections, `[in, out]` for the LoRA pairs, `[H, N]` for r_k, vectors with or without singleton axes.
+    `[out, in]` for projections, `[in, out]` for the LoRA pairs, `[H, N]` for r_k, vectors with or without singleton
+    axes.
     """
 
     config: Config
@@ -74,8 +75,8 @@ class Checkpoint:
     def fingerprint(self) -> str:
         """sha256 of the model: its epsilons and every used tensor's name, shape and values.
 
-        Values are hashed as little-endian float32, so a model has one fingerprint whatever naming scheme or storage dtype
-        it came in.
+        Values are hashed as little-endian float32, so a model has one fingerprint whatever naming scheme or storage
+        dtype it came in.
         """
         digest = hashlib.sha256()
         digest.update(f"{self.config.layer_norm_eps!r} {self.config.group_norm_eps!r}\n".encode())
