@@ -1,5 +1,28 @@
 """Checkpoints: naming schemes, shape inference, census, conversion, and synthetic models."""
 
-from .model import Checkpoint, Config
+from .census import Finding, all_zero, census, entries_of
+from .convert import write
+from .layout import infer, shapes
+from .model import LAYER_0_UNUSED, Checkpoint, Config
+from .read import Reading, load, read
+from .schemes import SCHEMES, Entry, Scheme, detect
 
-__all__ = ["Checkpoint", "Config"]
+__all__ = [
+    "LAYER_0_UNUSED",
+    "SCHEMES",
+    "Checkpoint",
+    "Config",
+    "Entry",
+    "Finding",
+    "Reading",
+    "Scheme",
+    "all_zero",
+    "census",
+    "detect",
+    "entries_of",
+    "infer",
+    "load",
+    "read",
+    "shapes",
+    "write",
+]

@@ -7,14 +7,13 @@ canonical names and layouts of `gander.traces`; what is inside stays the engine'
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
 import numpy.typing as npt
 
 from ..checkpoint import Checkpoint
 
 __all__ = ["CAPABILITIES", "Array", "Arrays", "Engine", "State"]
 
-Array = npt.NDArray[np.floating[Any]]
+Array = npt.NDArray[Any]  # of floats; tokens, where an op takes them, of integers
 Arrays = dict[str, Array]
 State = Any  # opaque: only the engine that made it looks inside
 
@@ -75,11 +74,11 @@ class FullEngine(Engine, Protocol):
     def forward_batch(self, rows: Sequence[Sequence[int]], states: Sequence[State]) -> list[Array]:
         """Batch: `forward` of each row with its own state, in one call; rows may differ in length."""
 
-    def set_chunk(self, tokens: int) -> None:
-        """Chunk: how many tokens prefill takes at a time."""
+    def set_chunk(self, tokens: int | None) -> None:
+        """Chunk: how many tokens, 1 to 32, prefill takes at a time; None is the engine's own choice."""
 
-    def set_threads(self, threads: int) -> None:
-        """Threads: how many CPU threads to use."""
+    def set_threads(self, threads: int | None) -> None:
+        """Threads: how many CPU threads to use; None is the engine's own choice."""
 
     def apply(self, op: str, inputs: Mapping[str, Array]) -> Arrays:
         """Apply: one formula of `gander.conformance.ops`, its inputs and outputs by name."""

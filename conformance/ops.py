@@ -33,25 +33,25 @@ class Op:
         return dict(zip(self.outputs, value if isinstance(value, tuple) else (value,), strict=True))
 
 
+_OUTPUTS: Mapping[Callable[..., Any], tuple[str, ...]] = {
+    reference.layer_norm: ("y",),
+    reference.embedding: ("x",),
+    reference.token_shift: ("y",),
+    reference.lora: ("y",),
+    reference.decay: ("w",),
+    reference.in_context_rate: ("a",),
+    reference.gate: ("g",),
+    reference.l2norm: ("kk",),
+    reference.k_update: ("k",),
+    reference.v_first: ("v",),
+    reference.wkv7: ("y", "state"),
+    reference.group_norm: ("o",),
+    reference.bonus: ("b",),
+    reference.gate_correction: ("o",),
+    reference.channel_mix: ("y",),
+    reference.head: ("logits",),
+}
+
 OPS: Mapping[str, Op] = {
-    name: Op(name, function, outputs)
-    for name, function, *outputs in (
-        ("layer_norm", reference.layer_norm, "y"),
-        ("embedding", reference.embedding, "x"),
-        ("token_shift", reference.token_shift, "y"),
-        ("lora", reference.lora, "y"),
-        ("decay", reference.decay, "w"),
-        ("in_context_rate", reference.in_context_rate, "a"),
-        ("gate", reference.gate, "g"),
-        ("l2norm", reference.l2norm, "kk"),
-        ("k_update", reference.k_update, "k"),
-        ("v_first", reference.v_first, "v"),
-        ("wkv7", reference.wkv7, "y", "state"),
-        ("group_norm", reference.group_norm, "o"),
-        ("bonus", reference.bonus, "b"),
-        ("gate_correction", reference.gate_correction, "o"),
-        ("channel_mix", reference.channel_mix, "y"),
-        ("head", reference.head, "logits"),
-    )
-    for outputs in (tuple(outputs),)
+    function.__name__: Op(function.__name__, function, outputs) for function, outputs in _OUTPUTS.items()
 }

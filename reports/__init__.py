@@ -1,0 +1,7 @@
+"""Reports: each a view of the same result object."""
+
+from .console import print_report
+from .data import as_data
+from .diff import diff_as_json, print_diff
+
+__all__ = ["as_data", "diff_as_json", "print_diff", "print_report"]

@@ -3,10 +3,13 @@
 T tokens, H heads of N, D = H·N, F the channel mix's width, V vocabulary rows. The recurrent state S is [value, key].
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["OPTIONAL_TAPS", "Tensor", "op_of", "state_tensors", "taps"]
+from ..errors import InputError, nearest
+
+__all__ = ["OPTIONAL_TAPS", "Tensor", "block_tensors", "named", "op_of", "state_tensors", "taps"]
 
 
 @dataclass(frozen=True)
@@ -57,19 +60,39 @@ _BLOCK: tuple[tuple[str, tuple[str, ...]], ...] = (
 OPTIONAL_TAPS = {"att.states": ("T", "H", "N", "N")}  # S after each token: large, allowed in a trace, never asked for
 
 
+# What one block carries from one call to the next.
+_STATE: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("state.att_x", ("D",)),
+    ("state.wkv", ("H", "N", "N")),
+    ("state.ffn_x", ("D",)),
+)
+
+_BEFORE, _AFTER = (Tensor("emb", TD),), (Tensor("ln_out", TD), Tensor("logits", TV))  # the blocks
+
+
 def taps(layers: int) -> list[Tensor]:
     """Every tap of an RWKV-7 of `layers` blocks, in execution order."""
     blocks = [Tensor(f"blocks.{i}.{name}", axes) for i in range(layers) for name, axes in _BLOCK]
-    return [Tensor("emb", TD), *blocks, Tensor("ln_out", TD), Tensor("logits", TV)]
+    return [*_BEFORE, *blocks, *_AFTER]
 
 
 def state_tensors(layers: int) -> list[Tensor]:
     """What an RWKV-7 of `layers` blocks carries from one call to the next."""
-    return [
-        Tensor(f"blocks.{i}.state.{name}", axes)
-        for i in range(layers)
-        for name, axes in (("att_x", ("D",)), ("wkv", ("H", "N", "N")), ("ffn_x", ("D",)))
-    ]
+    return [Tensor(f"blocks.{i}.{name}", axes) for i in range(layers) for name, axes in _STATE]
+
+
+def block_tensors(block: int) -> list[Tensor]:
+    """All that may be shown of one block: its taps, the optional ones too, and its state."""
+    return [Tensor(f"blocks.{block}.{name}", axes) for name, axes in (*_BLOCK, *OPTIONAL_TAPS.items(), *_STATE)]
+
+
+def named(name: str) -> Tensor:
+    """The tap or state tensor of that name, whatever the number of blocks. InputError with the nearest names else."""
+    inside = re.fullmatch(r"blocks\.(0|[1-9]\d{0,5})\..+", name)
+    known = {tensor.name: tensor for tensor in (*_BEFORE, *block_tensors(int(inside[1]) if inside else 0), *_AFTER)}
+    if name not in known:
+        raise InputError(f"no tap or state is called {name!r}", expected=nearest(name, known))
+    return known[name]
 
 
 def op_of(name: str) -> str:

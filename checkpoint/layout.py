@@ -1,0 +1,149 @@
+"""What tensors an RWKV-7 has, what shape each is, and the sizes read back from them."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+import torch
+
+from ..errors import InputError
+from .model import LAYER_0_UNUSED, VECTORS, Config
+
+__all__ = ["BLOCK", "TOP", "block_of", "infer", "is_tensor", "part_of", "shapes", "with_singletons"]
+
+# An axis is a size's name in `Config`, or a number. Projections are [out, in], LoRA pairs [in, out].
+Axes = tuple[int | str, ...]
+D: Axes = ("width",)
+VECTOR: Axes = (1, 1, "width")
+SQUARE: Axes = ("width", "width")
+
+TOP: dict[str, Axes] = {
+    "emb.weight": ("vocab", "width"),
+    "ln_out.weight": D,
+    "ln_out.bias": D,
+    "head.weight": ("vocab", "width"),
+}
+FIRST_BLOCK: dict[str, Axes] = {"ln0.weight": D, "ln0.bias": D}
+LATER_BLOCKS: dict[str, Axes] = {"att.v0": VECTOR, "att.v1": ("width", "rank_v"), "att.v2": ("rank_v", "width")}
+EVERY_BLOCK: dict[str, Axes] = {
+    "ln1.weight": D,
+    "ln1.bias": D,
+    "ln2.weight": D,
+    "ln2.bias": D,
+    "att.x_r": VECTOR,
+    "att.x_w": VECTOR,
+    "att.x_k": VECTOR,
+    "att.x_v": VECTOR,
+    "att.x_a": VECTOR,
+    "att.x_g": VECTOR,
+    "att.w0": VECTOR,
+    "att.w1": ("width", "rank_w"),
+    "att.w2": ("rank_w", "width"),
+    "att.a0": VECTOR,
+    "att.a1": ("width", "rank_a"),
+    "att.a2": ("rank_a", "width"),
+    "att.g1": ("width", "rank_g"),
+    "att.g2": ("rank_g", "width"),
+    "att.k_k": VECTOR,
+    "att.k_a": VECTOR,
+    "att.r_k": ("heads", "head_size"),
+    "att.receptance.weight": SQUARE,
+    "att.key.weight": SQUARE,
+    "att.value.weight": SQUARE,
+    "att.output.weight": SQUARE,
+    "att.ln_x.weight": D,
+    "att.ln_x.bias": D,
+    "ffn.x_k": VECTOR,
+    "ffn.key.weight": ("ffn", "width"),
+    "ffn.value.weight": ("width", "ffn"),
+}
+BLOCK = FIRST_BLOCK | EVERY_BLOCK | LATER_BLOCKS
+AXES = TOP | BLOCK
+
+
+def is_tensor(name: str) -> bool:
+    """Whether an RWKV-7 may have a tensor of this official name."""
+    block, part = block_of(name), part_of(name)
+    return name in TOP if block is None else part in BLOCK and (block == 0 or part not in FIRST_BLOCK)
+
+
+def block_of(name: str) -> int | None:
+    """The block of an official name; None outside of blocks."""
+    match = re.match(r"blocks\.(0|[1-9]\d*)\.", name)
+    return int(match[1]) if match else None
+
+
+def part_of(name: str) -> str:
+    """An official name without its block: `blocks.2.att.w1` → `att.w1`."""
+    return name.split(".", 2)[-1] if name.startswith("blocks.") else name
+
+
+def shapes(config: Config) -> dict[str, tuple[int, ...]]:
+    """Every tensor that the model uses and its shape in official files.
+
+    Block 0's v0, v1 and v2 (`LAYER_0_UNUSED`) are not among them.
+    """
+    return {
+        name: tuple(axis if isinstance(axis, int) else getattr(config, axis) for axis in axes)
+        for name, axes in _tensors(config.layers)
+    }
+
+
+def _tensors(layers: int) -> Iterator[tuple[str, Axes]]:
+    yield from TOP.items()
+    for i in range(layers):
+        for part, axes in ((FIRST_BLOCK if i == 0 else LATER_BLOCKS) | EVERY_BLOCK).items():
+            yield f"blocks.{i}.{part}", axes
+
+
+def with_singletons(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """A vector with the singleton axes of official files, whichever it came with; anything else as it is."""
+    is_vector = part_of(name) in VECTORS and tensor.numel() == max(tensor.shape, default=0)
+    return tensor.reshape(1, 1, -1) if is_vector else tensor
+
+
+def infer(tensors: Mapping[str, torch.Tensor]) -> Config:
+    """The sizes that `tensors`, under official names, agree on, with the epsilons of official files.
+
+    A vote: one tensor of a wrong shape must not shift the blame to all others. A size that no tensor tells is 0; the
+    census names the missing tensors.
+    """
+    used = {name: tensor for name, tensor in tensors.items() if is_tensor(name) and name not in LAYER_0_UNUSED}
+    width = _most_common(tensor.numel() for name, tensor in used.items() if AXES[part_of(name)] in (D, VECTOR))
+    heads, head_size = _heads([tensor for name, tensor in used.items() if part_of(name) == "att.r_k"], width)
+
+    def size(axis: str) -> int:
+        pairs = {("width", axis), (axis, "width")}
+        shapes = [list(tensor.shape) for name, tensor in used.items() if AXES[part_of(name)] in pairs]
+        # The axis beside the width, whichever way round the tensor lies.
+        return _most_common(sum(shape) - width for shape in shapes if len(shape) == 2 and width in shape)
+
+    return Config(
+        layers=1 + max((block for name in used if (block := block_of(name)) is not None), default=-1),
+        width=width,
+        heads=heads,
+        head_size=head_size,
+        ffn=size("ffn"),
+        vocab=size("vocab"),
+        rank_w=size("rank_w"),
+        rank_a=size("rank_a"),
+        rank_v=size("rank_v"),
+        rank_g=size("rank_g"),
+    )
+
+
+def _heads(r_ks: list[torch.Tensor], width: int) -> tuple[int, int]:
+    """Number and size of heads: only r_k tells them."""
+    found = Counter(tuple(r_k.shape) for r_k in r_ks).most_common(1)
+    shape = found[0][0] if found else ()
+    if len(shape) != 2 or shape[0] * shape[1] != width:
+        raise InputError(
+            f"the heads cannot be counted: att.r_k is {list(shape) if found else 'missing'}, the model {width} wide",
+            expected="att.r_k of shape [heads, head size] in every block, with heads · head size = width",
+        )
+    return shape[0], shape[1]
+
+
+def _most_common(sizes: Iterable[int]) -> int:
+    found = Counter(sizes).most_common(1)
+    return found[0][0] if found else 0

@@ -1,0 +1,87 @@
+"""`gander check`: is the engine right?"""
+
+import json
+import shlex
+
+import click
+
+from ..conformance.adapters import ENGINES, IMPORT_TIMEOUT
+from ._options import DTYPES, progress
+
+DEFAULT_MODELS = ("golden:adversarial", "golden:narrow", "golden:vocab")
+
+
+@click.command
+@click.option("--model", "-m", "models", multiple=True, metavar="MODEL",
+              help="A checkpoint's path, golden:NAME or random:SIZE; may be given more than once. "
+                   "[default: the three golden models]")  # fmt: skip
+@click.option("--engine", "-e", default="optimized", show_default=True, metavar="ENGINE",
+              help=f"{', '.join(ENGINES)}, or py:MODULE:CLASS.")  # fmt: skip
+@click.option("--dtype", type=click.Choice(DTYPES), help="What the engine computes in, if it has a choice.")
+@click.option("--only", multiple=True, metavar="CHECK", help="Only these: an id, a group, or a glob (op.*norm).")
+@click.option("--skip", multiple=True, metavar="CHECK", help="Not these.")
+@click.option("--golden", "golden_dir", type=click.Path(), metavar="DIR",
+              help="Stored traces of MODEL, made by `gander golden make`.")  # fmt: skip
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of every random input.")
+@click.option("--import-timeout", type=click.FloatRange(0, min_open=True), default=IMPORT_TIMEOUT, show_default=True,
+              help="Seconds that an engine's module may take to import.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.option("--list", "list_checks", is_flag=True, help="List the checks and end.")
+def command(
+    models: tuple[str, ...],
+    engine: str,
+    dtype: str | None,
+    only: tuple[str, ...],
+    skip: tuple[str, ...],
+    golden_dir: str | None,
+    seed: int,
+    import_timeout: float,
+    as_json: bool,
+    list_checks: bool,
+) -> int:
+    """Check an engine against the literal reference: formula by formula, layer by layer, token by token, path by path.
+
+    Exit status: 0 conformant, 1 not, 2 incomplete or the request was wrong.
+    """
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from ..conformance.adapters.factory import engine_factory
+    from ..conformance.registry import CHECKS, select
+    from ..conformance.runner import run
+    from ..errors import InputError
+    from ..golden import open_model, read_manifest
+    from ..reports import as_data, print_report
+
+    if list_checks:
+        width = max(map(len, CHECKS))
+        for check in select(only, skip, CHECKS):
+            click.echo(f"{check.id:<{width}}  {check.title}")
+        return 0
+
+    chosen = select(only, skip, CHECKS)
+    with progress("reading") as report_progress:
+        manifest = read_manifest(Path(golden_dir)) if golden_dir else read_manifest()
+        opened = []
+        for model in models or DEFAULT_MODELS:
+            checkpoint = open_model(model)
+            stored = manifest.model(checkpoint.fingerprint())
+            if golden_dir and stored is None:
+                raise InputError(
+                    f"{golden_dir} has no traces of {model}",
+                    expected=f"traces of a model of fingerprint {checkpoint.fingerprint()[:12]}…",
+                    mend=f"gander golden make --model {model} --tokens … --out DIR",
+                )
+            opened.append((model, checkpoint, (manifest, stored) if stored else None))
+        make = engine_factory(engine, dtype=dtype, import_timeout=import_timeout)
+        words = ["gander", "check", "--engine", engine]
+        words += ["--dtype", dtype] if dtype else []
+        words += ["--golden", golden_dir] if golden_dir else []
+        words += ["--seed", str(seed)] if seed else []
+        report = run(make, opened, chosen, command=shlex.join(words), seed=seed, progress=report_progress)
+    if as_json:
+        click.echo(json.dumps(as_data(report), indent=2, ensure_ascii=False))
+    else:
+        print_report(report, Console(highlight=False, soft_wrap=False))
+    return report.status.exit_code

@@ -1,0 +1,103 @@
+"""`gander inspect`: say what a checkpoint is, and what is wrong with it."""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ..checkpoint import Reading
+
+__all__ = ["command"]
+
+
+@click.command
+@click.argument("model")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(model: str, as_json: bool) -> int:
+    """Say what MODEL is, and what is wrong with it.
+
+    MODEL is a .pth or .safetensors file, a Hugging Face folder, or golden:NAME or random:SIZE. Every tensor is
+    counted and read; all that is wrong is listed. Exit status: 0 sound, 2 not.
+    """
+    reading = _read(model)
+    report = _report(reading)
+    if as_json:
+        click.echo(json.dumps(report, indent=2))
+    else:
+        _print(report)
+    return 2 if reading.errors else 0
+
+
+def _read(model: str) -> "Reading":
+    from ..checkpoint import SCHEMES, Reading, census, entries_of, read
+
+    if not model.startswith(("golden:", "random:")):
+        return read(model)
+    from ..golden import open_model
+
+    checkpoint = open_model(model)
+    return Reading(checkpoint, tuple(census(entries_of(checkpoint), checkpoint.config, SCHEMES["official"])))
+
+
+def _report(reading: "Reading") -> dict[str, Any]:
+    """Everything there is to say, as JSON can hold it."""
+    from collections import Counter
+    from dataclasses import asdict
+
+    from ..checkpoint import LAYER_0_UNUSED
+
+    checkpoint = reading.checkpoint
+    used = {name: tensor for name, tensor in checkpoint.tensors.items() if name not in LAYER_0_UNUSED}
+    return {
+        "path": checkpoint.source,
+        "scheme": checkpoint.scheme,
+        "dtypes": dict(Counter(str(tensor.dtype).removeprefix("torch.") for tensor in used.values())),
+        "config": asdict(checkpoint.config),
+        "parameters": sum(tensor.numel() for tensor in used.values()),
+        "layer_0_unused": sorted(LAYER_0_UNUSED & checkpoint.tensors.keys()),
+        "notes": list(checkpoint.notes),
+        "fingerprint": None if reading.errors else checkpoint.fingerprint(),
+        "findings": [asdict(finding) | {"error": finding.is_error} for finding in reading.findings],
+        "sound": not reading.errors,
+    }
+
+
+def _print(report: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    config = report["config"]
+    rows = {
+        "model": report["path"],
+        "scheme": report["scheme"],
+        "dtype": ", ".join(f"{dtype} ({count} tensors)" for dtype, count in report["dtypes"].items()),
+        "layers": f"L {config['layers']}",
+        "width": f"D {config['width']} = H {config['heads']} heads · N {config['head_size']}",
+        "channel mix": f"F {config['ffn']}",
+        "vocabulary": f"V {config['vocab']}",
+        "LoRA ranks": " · ".join(f"{letter} {config[f'rank_{letter}']}" for letter in "wavg"),
+        "parameters": f"{report['parameters']:,}",
+        "GroupNorm": f"eps {config['group_norm_eps']:g}",
+        "LayerNorm": f"eps {config['layer_norm_eps']:g}",
+        "layer 0 v0-v2": "present, unused" if report["layer_0_unused"] else "absent, as they are unused",
+        "fingerprint": report["fingerprint"] or "none: not sound",
+    }
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, value in rows.items():
+        table.add_row(Text(label, "dim"), Text(value))
+    console = Console(highlight=False)
+    console.print(table)
+    for note in report["notes"]:
+        console.print(Text(f"note: {note}"))
+    console.print()
+    for finding in report["findings"]:
+        text = f"{finding['kind']}: {finding['name']} {finding['detail']}".rstrip()
+        console.print(Text(text, "red" if finding["error"] else "yellow"), soft_wrap=True)
+    errors = sum(finding["error"] for finding in report["findings"])
+    suspicions = len(report["findings"]) - errors
+    verdict = Text("sound", "bold green") if report["sound"] else Text(f"not sound: {errors} problems", "bold red")
+    console.print(verdict + Text(f", {suspicions} suspicions" if suspicions else ""))

@@ -1,0 +1,51 @@
+"""`gander trace`: run an engine, write what it shows."""
+
+import click
+
+from ..conformance.adapters import ENGINES
+from ._options import DTYPES, progress
+
+
+@click.command
+@click.option("--model", "-m", required=True, metavar="MODEL", help="A checkpoint's path, golden:NAME or random:SIZE.")
+@click.option("--tokens", "-t", required=True, metavar="TOKENS", help="1,2,3, or @FILE with a JSON list.")
+@click.option("--out", "-o", required=True, type=click.Path(dir_okay=False), metavar="FILE", help="The trace file.")
+@click.option("--engine", "-e", default="reference", show_default=True, metavar="ENGINE",
+              help=f"{', '.join(ENGINES)}, or py:MODULE:CLASS.")  # fmt: skip
+@click.option("--dtype", type=click.Choice(DTYPES), help="What the engine computes in, if it has a choice.")
+@click.option("--path", default="prefill", show_default=True, metavar="PATH",
+              help="How the tokens go in: prefill, step, or like split:5+3.")  # fmt: skip
+@click.option("--start", default="zero", show_default=True, metavar="START", help="zero, or like random:7.")
+@click.option("--force", is_flag=True, help="Overwrite FILE.")
+def command(
+    model: str, tokens: str, out: str, engine: str, dtype: str | None, path: str, start: str, force: bool
+) -> int:
+    """Run an engine over TOKENS and write every tap, the logits and the final state to a trace file."""
+    from pathlib import Path
+
+    from ..conformance.adapters.factory import engine_factory
+    from ..conformance.guard import EngineFault
+    from ..conformance.tracing import parse_path, parse_start, trace
+    from ..errors import InputError
+    from ..golden import open_model
+    from ..traces import parse_tokens, write
+
+    target = Path(out)
+    if target.exists() and not force:
+        raise InputError(f"{target} exists already", mend="--force overwrites it")
+    if not target.parent.is_dir():
+        raise InputError(f"no folder {target.parent}", mend="make it first, or write elsewhere")
+    make = engine_factory(engine, dtype=dtype)
+    with progress("reading") as report_progress:
+        checkpoint = open_model(model)
+        ids = parse_tokens(tokens, checkpoint.config.vocab)
+        parts, seed = parse_path(path, len(ids)), parse_start(start)
+        report_progress(f"{engine} on {len(ids)} tokens")
+        try:
+            result = trace(make(), checkpoint, ids, parts, seed)
+        except EngineFault as fault:
+            click.echo(f"FAIL  engine {engine}: {fault}", err=True)
+            return 1
+    write(target, result)
+    click.echo(f"{target}: {len(result.tensors)} tensors of {result.engine} {result.dtype}, {len(ids)} tokens, {path}")
+    return 0

@@ -1,0 +1,61 @@
+"""The reference as an engine: the harness checked against itself, and a way to write traces of what is right."""
+
+from collections.abc import Mapping, MutableMapping, Sequence
+
+import numpy as np
+
+from ... import reference
+from ...checkpoint import Checkpoint
+from ..engine import Array, Arrays
+from ..ops import OPS
+
+__all__ = ["Engine"]
+
+
+class Engine:
+    """The literal reference, float64."""
+
+    name = "reference"
+    dtype = "float64"
+    capabilities = frozenset({"taps", "state", "snapshot", "apply"})
+
+    def load(self, checkpoint: Checkpoint) -> None:
+        self._config, self._weights = checkpoint.config, checkpoint.weights(np.float64)
+
+    def close(self) -> None:
+        self._weights = {}
+
+    def initial_state(self) -> Arrays:
+        return reference.initial_state(self._config)
+
+    def forward(self, tokens: Sequence[int], state: Arrays, *, taps: MutableMapping[str, Array] | None = None) -> Array:
+        def tap(name: str, value: Array) -> Array:
+            if taps is not None:
+                taps[name] = value
+            return value
+
+        logits, after = reference.forward(self._weights, self._config, tokens, state, tap)
+        state.update(after)
+        return logits
+
+    def export_state(self, state: Arrays) -> Arrays:
+        return {name: value.copy() for name, value in state.items()}
+
+    def import_state(self, arrays: Mapping[str, Array]) -> Arrays:
+        return {name: value.astype(np.float64) for name, value in arrays.items()}
+
+    def clone(self, state: Arrays) -> Arrays:
+        return self.export_state(state)
+
+    def reset(self, state: Arrays) -> None:
+        state.update(self.initial_state())
+
+    def snapshot(self, state: Arrays) -> Arrays:
+        return self.export_state(state)
+
+    def rollback(self, state: Arrays, snapshot: Arrays) -> None:
+        state.update(self.export_state(snapshot))
+
+    def apply(self, op: str, inputs: Mapping[str, Array]) -> Arrays:
+        return OPS[op]({name: value if value.dtype.kind == "i" else value.astype(np.float64)
+                        for name, value in inputs.items()})  # fmt: skip

@@ -1,0 +1,64 @@
+"""PyPI `rwkv` as an engine: the official inference program, fp32 on the CPU. It shows logits and state, no taps."""
+
+import os
+import tempfile
+from collections.abc import Mapping, MutableMapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ...checkpoint import Checkpoint, write
+from ...errors import InputError
+from ...traces import state_tensors
+from ..engine import Array, Arrays
+
+__all__ = ["Engine"]
+
+os.environ["RWKV_V7_ON"] = "1"  # read when the package is imported
+os.environ.setdefault("RWKV_JIT_ON", "0")
+os.environ.setdefault("RWKV_CUDA_ON", "0")
+
+try:
+    from rwkv.model import RWKV
+except ModuleNotFoundError as missing:
+    if missing.name != "rwkv":
+        raise
+    raise InputError("engine 'rwkv' needs the PyPI package rwkv", mend="pip install 'gander-rwkv[peers]'") from missing
+
+
+class Engine:
+    """PyPI rwkv, strategy "cpu fp32"."""
+
+    name = "rwkv"
+    dtype = "float32"
+    capabilities = frozenset({"state"})
+
+    def load(self, checkpoint: Checkpoint) -> None:
+        self._config = checkpoint.config
+        with tempfile.TemporaryDirectory() as folder:  # the package reads a .pth, named without its suffix
+            path = Path(folder) / "model"
+            write(checkpoint, path.with_suffix(".pth"), "official")
+            self._model = RWKV(model=str(path), strategy="cpu fp32", verbose=False)
+
+    def close(self) -> None:
+        del self._model
+
+    def initial_state(self) -> list[torch.Tensor]:
+        return list(self._model.generate_zero_state())
+
+    def forward(
+        self, tokens: Sequence[int], state: list[torch.Tensor], *, taps: MutableMapping[str, Array] | None = None
+    ) -> Array:
+        logits, after = self._model.forward(list(tokens), state, full_output=True)
+        state[:] = after
+        return np.asarray(logits.reshape(len(tokens), -1).float().numpy())
+
+    def export_state(self, state: list[torch.Tensor]) -> Arrays:
+        """The package keeps [att_x, wkv, ffn_x] of each block in one list, wkv as [value, key]: the canonical order."""
+        names = [tensor.name for tensor in state_tensors(self._config.layers)]
+        return {name: value.float().numpy().copy() for name, value in zip(names, state, strict=True)}
+
+    def import_state(self, arrays: Mapping[str, Array]) -> list[torch.Tensor]:
+        names = [tensor.name for tensor in state_tensors(self._config.layers)]
+        return [torch.from_numpy(np.array(arrays[name], np.float32)) for name in names]

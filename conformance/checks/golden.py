@@ -1,0 +1,118 @@
+"""golden.*: the engine against stored traces. The slow reference is not run, but as yardstick of a 16-bit engine."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ...golden import GoldenTrace, start_of
+from ...golden.manifest import sha256
+from ...traces import Trace
+from ..compare import Tally
+from ..context import Context, end_to_end
+from ..engine import Array, Arrays
+from ..registry import check
+from ..tolerances import TRACE, trace_bounds
+
+
+@check("golden.taps", "every tap of the stored traces", needs=("taps",), golden=True)
+def taps(context: Context, tally: Tally) -> str | None:
+    """From random start states, where the engine can import one."""
+    for entry, trace in _traces(context, tally, "taps"):
+        names = [name for name in trace.tensors if name != "logits" and ".state." not in name]
+        _compare(context, tally, entry, trace, names)
+    return None
+
+
+@check("golden.logits", "the logits of the stored traces", golden=True)
+def logits(context: Context, tally: Tally) -> str | None:
+    """Logits are causal: one long trace stands for every shorter text."""
+    for entry, trace in _traces(context, tally, "logits"):
+        _compare(context, tally, entry, trace, ["logits"])
+    return None
+
+
+@check("golden.state", "the final state of the stored traces", needs=("state",), golden=True)
+def state(context: Context, tally: Tally) -> str | None:
+    """After the last token."""
+    for entry, trace in _traces(context, tally, "state"):
+        _compare(context, tally, entry, trace, [name for name in trace.tensors if ".state." in name])
+    return None
+
+
+@check("golden.tokens", "greedy choice after each token; a tie nearer than the bound is no failure", golden=True)
+def tokens(context: Context, tally: Tally) -> str | None:
+    """Teacher-forced: every choice is made after the stored tokens, so one near tie does not end the comparison."""
+    chosen = ties = 0
+    for entry, trace in _traces(context, tally, "logits"):
+        want = trace.tensors["logits"]
+        got = _run(context, entry, trace)["logits"]
+        second, first = np.sort(want, axis=-1)[:, -2:].T
+        near = first - second <= 2 * _bounds(
+            context, entry, trace, "logits"
+        )  # either of the two may be off by one bound
+        wrong = ~near & ~(got.argmax(-1) == want.argmax(-1))
+        wrong |= ~np.isfinite(got).all(-1)  # argmax of NaN is no choice
+        tally.expected += 1
+        tally.compared += 1
+        chosen, ties = chosen + len(want), ties + int(near.sum())
+        if wrong.any():
+            t = int(np.argmax(wrong))
+            gap = f"the reference prefers it by {first[t] - second[t]:.1e}"
+            message = f"chooses {got[t].argmax()}, but should choose {want[t].argmax()} ({gap})"
+            tally.fault("token", f"{message}; {wrong.sum()} of {len(want)} choices differ", path=entry.file, token=t)
+        elif near.all():
+            tally.missing("token", "every choice is a near tie: nothing was compared", path=entry.file)
+    return f"{chosen} choices, {ties} near ties"
+
+
+def _traces(context: Context, tally: Tally, holds: str) -> Iterator[tuple[GoldenTrace, Trace]]:
+    """The model's stored traces that hold taps, logits or state, known to be the files that the manifest means."""
+    assert context.golden is not None
+    manifest, model = context.golden
+    found = False
+    for entry in model.traces:
+        if holds not in entry.holds:
+            continue
+        found = True
+        if entry.start != "zero" and "state" not in context.capabilities:
+            tally.missing(entry.file, f"starts from {entry.start}, and the engine cannot import a state")
+            continue
+        path = manifest.path(entry)
+        if not path.is_file():
+            tally.missing(entry.file, "is in the manifest, but not in the folder")
+        elif sha256(path) != entry.sha256:
+            tally.missing(entry.file, "is not the file that the manifest means: its sha256 differs; make it again")
+        else:
+            yield entry, context.stored(path)
+    if not found:
+        tally.missing(f"golden.{holds}", f"no stored trace of this model holds {holds}")
+
+
+def _run(context: Context, entry: GoldenTrace, trace: Trace) -> Arrays:
+    """What the engine shows on a trace's tokens from its start, its final state included."""
+
+    def run() -> Arrays:
+        engine = context.engine
+        start = start_of(context.config, entry.start)
+        begin = engine.initial_state() if entry.start == "zero" else engine.import_state(start)
+        with_taps = "taps" in entry.holds and "taps" in context.capabilities
+        shown = end_to_end(engine, trace.tokens, begin, [len(trace.tokens)], taps=with_taps)
+        return shown | context.export(begin)
+
+    return context.once(("golden", entry.file), run)
+
+
+def _bounds(context: Context, entry: GoldenTrace, trace: Trace, name: str) -> Array:
+    if context.dtype in TRACE:
+        return trace_bounds(trace.tensors[name], TRACE[context.dtype], token_axis=".state." not in name)
+    start = start_of(context.config, entry.start)
+    _, taps, state = context.once(("bounds", entry.file), lambda: context.expected(trace.tokens, start))
+    return taps[name] if name in taps else state[name]
+
+
+def _compare(context: Context, tally: Tally, entry: GoldenTrace, trace: Trace, names: list[str]) -> None:
+    got = _run(context, entry, trace)
+    for name in names:
+        bound = _bounds(context, entry, trace, name)
+        want = trace.tensors[name]
+        tally.tensor(name, got.get(name), want, bound, path=entry.file, token_axis=".state." not in name)

@@ -1,0 +1,61 @@
+"""load.*: is every tensor of the checkpoint used, and does the engine take it?"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from ...checkpoint import all_zero
+from ...reference import forward, initial_state
+from ..compare import Tally
+from ..context import Context
+from ..engine import Array
+from ..registry import check
+
+LOAD_ENGINE = "load.engine"
+
+
+class _Watched(Mapping[str, Array]):
+    """Weights that count how often each is read. Iterating over names and values is not reading."""
+
+    def __init__(self, weights: Mapping[str, Array]) -> None:
+        self._weights, self.read = weights, Counter[str]()
+
+    def __getitem__(self, name: str) -> Array:
+        self.read[name] += 1
+        return self._weights[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._weights)
+
+    def __len__(self) -> int:
+        return len(self._weights)
+
+
+@check("load.census", "every tensor of the checkpoint is used, and none is all zeros")
+def census(context: Context, tally: Tally) -> str | None:
+    """A model whose tensor is zero cannot show a fault in whatever multiplies it: that is INCOMPLETE."""
+    weights = context.checkpoint.weights(np.float32)
+    watched = _Watched(weights)
+    forward(watched, context.config, [0], initial_state(context.config, np.float32))
+    zero = all_zero(context.checkpoint)
+    for name in weights:
+        tally.expected += 1
+        if not watched.read[name]:
+            tally.fault(name, "is in the checkpoint, but the model does not use it")
+        elif name in zero:
+            tally.missing(name, "is all zeros: nothing that multiplies it is tested, or it was lost in conversion")
+        else:
+            tally.compared += 1
+    return None
+
+
+@check(LOAD_ENGINE, "the engine takes the weights and answers one token")
+def engine(context: Context, tally: Tally) -> str | None:
+    """If this fails nothing else can be asked."""
+    logits = context.engine.forward([0], context.engine.initial_state())
+    tally.expected += 1
+    tally.compared += 1
+    if not np.isfinite(logits).all():
+        tally.fault("logits", f"{(~np.isfinite(logits)).sum()} of {logits.size} are not finite after one token")
+    return None

@@ -1,0 +1,182 @@
+"""path.*: whatever way the tokens come in, the logits and the state are the same.
+
+Runs are compared with the reference over all tokens at once, so a fault that all of an engine's paths share shows too.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from ...golden import start_state
+from ..compare import Tally
+from ..context import Context, Expected, path_name, splits
+from ..engine import Array
+from ..registry import check
+
+SPLIT = 7  # tokens that are cut in every way: 64 ways
+ROWS = (1, 5, 16, 17, 33)  # unequal lengths of a batch: around a chunk's end
+CHUNKS = (1, 2, 7, 16, 32)
+
+
+def _compare(
+    context: Context,
+    tally: Tally,
+    tokens: tuple[int, ...],
+    logits: Array,
+    state: Any,
+    path: str,
+    expected: Expected | None = None,
+) -> None:
+    """Final state and logits of a run against the reference (from a zero state, unless `expected` is given)."""
+    value, taps, states = expected or context.value(tokens)
+    if "state" in context.capabilities:
+        got = context.export(state)
+        tally.tensors(got, value.state, states, path=path, token_axis=False)
+    tally.tensor("logits", logits, value.logits, taps["logits"], path=path)
+
+
+@check("path.split", f"every split of {SPLIT} tokens into calls gives the same logits and final state")
+def split(context: Context, tally: Tally) -> str | None:
+    """From one call to step by step."""
+    tokens = context.tokens[:SPLIT]
+    for parts in splits(SPLIT):
+        state = context.engine.initial_state()
+        _compare(context, tally, tokens, context.run(tokens, state, parts), state, path_name(parts))
+    return f"{2 ** (SPLIT - 1)} splits"
+
+
+@check("path.length", "calls of 1 to 130 tokens end in the right state")
+def length(context: Context, tally: Tally) -> str | None:
+    """Lengths around the chunk sizes that engines use."""
+    lengths = [n for n in (1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 130) if n <= len(context.tokens)]
+    for n in lengths:
+        tokens, state = context.tokens[:n], context.engine.initial_state()
+        _compare(context, tally, tokens, context.run(tokens, state, [n]), state, f"prefill:{n}")
+    return "tokens " + ", ".join(map(str, lengths))
+
+
+@check("path.start", "a random, unsymmetric start state is imported, used and exported", needs=("state",))
+def start(context: Context, tally: Tally) -> str | None:
+    """A transposed state shows only if it is not symmetric, and an ignored one only if it is not zero."""
+    begin = start_state(context.config, context.seed)
+    for parts in ((1,), (19,), (1,) * 5, (3, 16)):
+        tokens = context.tokens[: sum(parts)]
+        state = context.engine.import_state(begin)
+        expected = context.expected(tokens, begin)
+        _compare(context, tally, tokens, context.run(tokens, state, parts), state, path_name(parts), expected)
+    if context.dtype == "float32":  # a 16-bit engine may round what it takes in
+        back = context.export(context.engine.import_state(begin))
+        for name, want in begin.items():
+            tally.equal(name, back.get(name), want.astype(np.float32), path="import, export", token_axis=False)
+    return None
+
+
+@check("path.chunk", "the chunk size of prefill changes nothing", needs=("chunk",))
+def chunk(context: Context, tally: Tally) -> str | None:
+    """Chunks that divide the tokens, and chunks that do not."""
+    tokens = context.tokens[:67]
+    try:
+        for size in CHUNKS:
+            context.engine.set_chunk(size)
+            state = context.engine.initial_state()
+            _compare(context, tally, tokens, context.run(tokens, state, [len(tokens)]), state, f"chunk:{size}")
+    finally:
+        context.engine.set_chunk(None)
+    return "chunks of " + ", ".join(map(str, CHUNKS))
+
+
+@check("path.batch", "rows of unequal length in one batch are what each is alone", needs=("batch", "state"))
+def batch(context: Context, tally: Tally) -> str | None:
+    """Each row with a start state of its own; then the same rows in another order, from the states they ended in."""
+    lengths = [n for n in ROWS if n < len(context.tokens)]
+    rows = [context.tokens[i : i + n] for i, n in enumerate(lengths)]
+    begins = [start_state(context.config, context.seed + i) for i in range(len(rows))]
+    for order in (range(len(rows)), reversed(range(len(rows)))):
+        picked = list(order)
+        states = [context.engine.import_state(begins[i]) for i in picked]
+        logits = context.engine.forward_batch([rows[i] for i in picked], states)
+        for place, i in enumerate(picked):
+            expected = context.expected(rows[i], begins[i])
+            path = f"batch row {place} of {len(rows)}, {len(rows[i])} tokens"
+            _compare(context, tally, rows[i], logits[place], states[place], path, expected)
+    return "rows of " + ", ".join(map(str, lengths))
+
+
+@check("path.repeat", "a second run equals the first to the last bit")
+def repeat(context: Context, tally: Tally) -> str | None:
+    """Prefill and step, with an unrelated text in between: nothing may leak from one state into another."""
+    tokens = context.tokens[:19]
+    for parts in ((19,), (1,) * 19):
+        first_state, second_state = context.engine.initial_state(), context.engine.initial_state()
+        first = context.run(tokens, first_state, parts)
+        context.run(context.tokens[3:10], context.engine.initial_state(), [7])
+        second = context.run(tokens, second_state, parts)
+        tally.equal("logits", second, first, path=path_name(parts))
+        for name, want in context.export(first_state).items():
+            tally.equal(name, context.export(second_state).get(name), want, path=path_name(parts), token_axis=False)
+    return None
+
+
+@check("path.reset", "a state that was reset is a new one", needs=("snapshot",))
+def reset(context: Context, tally: Tally) -> str | None:
+    """After prefill and after step."""
+    tokens = context.tokens[:9]
+    for used in ((20,), (1, 1, 1)):
+        state = context.engine.initial_state()
+        context.run(context.tokens[: sum(used)], state, used)
+        context.engine.reset(state)
+        _compare(context, tally, tokens, context.run(tokens, state, [9]), state, f"reset after {path_name(used)}")
+    return None
+
+
+@check("path.clone", "a clone and its original go separate ways", needs=("snapshot",))
+def clone(context: Context, tally: Tally) -> str | None:
+    """The original goes on first, so that a shared buffer shows in the clone; then the other way round."""
+    tokens = context.tokens[:12]
+    for path, clone_goes_first in (("original first", False), ("clone first", True)):
+        original = context.engine.initial_state()
+        head = context.run(tokens[:7], original, [7])
+        states = [original, context.engine.clone(original)]
+        first, second = reversed(states) if clone_goes_first else states
+        other = tokens[::-1]
+        context.run(other, first, [len(other)])
+        tail = context.run(tokens[7:], second, [5])
+        _compare(context, tally, tokens, np.concatenate([head, tail]), second, path)
+    return None
+
+
+@check(
+    "path.snapshot", "rolling back 1 to 9 tokens, prefilled or stepped, leaves no trace of them", needs=("snapshot",)
+)
+def snapshot(context: Context, tally: Tally) -> str | None:
+    """One snapshot, come back to after every length."""
+    tokens = context.tokens[:12]
+    state = context.engine.initial_state()
+    head = context.run(tokens[:7], state, [7])
+    taken = context.engine.snapshot(state)
+    for n in range(1, 10):
+        for parts in ((n,), (1,) * n):
+            context.run(context.tokens[20 : 20 + n], state, parts)
+            context.engine.rollback(state, taken)
+            tail = context.run(tokens[7:], state, [5])
+            path = f"rolled back {n}, {path_name(parts)}"
+            _compare(context, tally, tokens, np.concatenate([head, tail]), state, path)
+            context.engine.rollback(state, taken)
+    return None
+
+
+@check("path.threads", "the number of threads changes nothing: 1, 2, H−1, H+1", needs=("threads",))
+def threads(context: Context, tally: Tally) -> str | None:
+    """Work is often cut by heads: fewer threads than heads, and more."""
+    tokens = context.tokens[:33]
+    counts = sorted({1, 2, max(1, context.config.heads - 1), context.config.heads + 1})
+    try:
+        for count in counts:
+            context.engine.set_threads(count)
+            for parts in ((33,), (1,) * 33):
+                state = context.engine.initial_state()
+                path = f"{count} threads, {path_name(parts)}"
+                _compare(context, tally, tokens, context.run(tokens, state, parts), state, path)
+    finally:
+        context.engine.set_threads(None)
+    return "threads " + ", ".join(map(str, counts))

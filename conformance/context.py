@@ -1,0 +1,159 @@
+"""One engine, one model, and what several checks share: the tokens, the paths, and runs that need not be repeated."""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..checkpoint import Checkpoint
+from ..golden import GoldenModel, Manifest
+from ..reference import initial_state
+from ..traces import Trace, read, state_tensors
+from .engine import Array, Arrays
+from .guard import EngineFault, Guard
+from .oracle import Oracle, Run
+from .tolerances import bounds
+
+__all__ = ["Context", "Expected", "end_to_end", "path_name", "splits"]
+
+LENGTH = 130  # beyond two chunks of 64, and not a multiple of anything
+LARGE = 50_000_000  # parameters from which on the reference takes seconds for a few dozen tokens
+SHORT = 34
+
+
+Kept = TypeVar("Kept")
+
+# A run of the reference, and the bounds of its taps and of its final state.
+Expected = tuple[Run, Mapping[str, Array], Mapping[str, Array]]
+
+
+@dataclass
+class Context:
+    """What a check is given."""
+
+    engine: Guard
+    dtype: str
+    capabilities: frozenset[str]
+    checkpoint: Checkpoint
+    golden: tuple[Manifest, GoldenModel] | None  # the stored traces of this model, if there are any
+    seed: int
+    progress: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        self.oracle = Oracle(self.checkpoint, self.dtype)
+        self.config = self.checkpoint.config
+        self._kept: dict[Hashable, Any] = {}
+
+    @cached_property
+    def tokens(self) -> tuple[int, ...]:
+        """The tokens of the long runs: random, with repeats, the first and the last id among the first few."""
+        large = sum(tensor.numel() for tensor in self.checkpoint.tensors.values()) > LARGE
+        random = np.random.default_rng(self.seed)
+        tokens = random.integers(0, self.config.vocab, SHORT if large else LENGTH)
+        tokens[[1, 4, 5]] = 0, self.config.vocab - 1, self.config.vocab - 1
+        tokens[len(tokens) // 2 :: 7] = tokens[2]
+        return tuple(int(token) for token in tokens)
+
+    @cached_property
+    def paths(self) -> list[tuple[int, ...]]:
+        """Ways to cut the tokens into calls: one call, step by step, at 17, and around a single token in the middle."""
+        n = len(self.tokens)
+        return [(n,), (1,) * n, (17, n - 17), (n // 2 - 1, 1, n // 2)]
+
+    @cached_property
+    def zero(self) -> Arrays:
+        """The state before the first token."""
+        return initial_state(self.config)
+
+    def once(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
+        """What `make` gives, made once for each key: runs that several checks look at."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        kept: Kept = self._kept[key]
+        return kept
+
+    def stored(self, path: Path) -> Trace:
+        """A trace file, read once."""
+        return self.once(path, lambda: read(path))
+
+    def value(self, tokens: tuple[int, ...]) -> Expected:
+        """The reference on `tokens` from a zero state, run once."""
+        return self.once(("value", tokens), lambda: self.expected(tokens, self.zero))
+
+    def expected(self, tokens: Sequence[int], start: Mapping[str, Array]) -> Expected:
+        """The reference's run, and the bounds of its taps and of its final state."""
+        value, yardstick = self.oracle.value(tokens, start), self.oracle.yardstick(tokens, start)
+        taps = {name: bounds(want, yardstick.taps[name], self.dtype) for name, want in value.taps.items()}
+        state = {
+            name: bounds(want, yardstick.state[name], self.dtype, token_axis=False)
+            for name, want in value.state.items()
+        }
+        return value, taps, state
+
+    def engine_run(self, tokens: tuple[int, ...], parts: tuple[int, ...]) -> Arrays:
+        """The engine's taps from a zero state over calls of `parts` tokens, put end to end, run once."""
+
+        def run() -> Arrays:
+            return end_to_end(self.engine, tokens, self.engine.initial_state(), parts)
+
+        return self.once(("engine", tokens, parts), run)
+
+    def run(self, tokens: Sequence[int], state: Any, parts: Sequence[int]) -> Array:
+        """The engine's logits over calls of `parts` tokens."""
+        ends = np.cumsum(parts)
+        return np.concatenate(
+            [self.engine.forward(tokens[end - part : end], state) for part, end in zip(parts, ends, strict=True)]
+        )
+
+    def export(self, state: Any) -> Arrays:
+        """The engine's state under the canonical names; empty if it does not offer to export it."""
+        if "state" not in self.capabilities:
+            return {}
+        arrays = self.engine.export_state(state)
+        if not isinstance(arrays, dict):
+            raise EngineFault("export_state", f"returned {type(arrays).__name__}, but should return a dict of arrays")
+        known = {tensor.name for tensor in state_tensors(self.config.layers)}
+        unknown = sorted(set(arrays) - known)
+        if unknown:
+            raise EngineFault("export_state", f"returned {unknown[0]!r}, which is no state of this model")
+        return arrays
+
+
+def end_to_end(engine: Guard, tokens: Sequence[int], state: Any, parts: Sequence[int], *, taps: bool = True) -> Arrays:
+    """The engine's taps and logits over calls of `parts` tokens, put end to end; but for what a call did not give."""
+    calls, begin = [], 0
+    for part in parts:
+        shown: Arrays = {}
+        call = tokens[begin : begin + part]
+        logits = engine.forward(call, state, taps=shown) if taps else engine.forward(call, state)
+        calls.append({**shown, "logits": logits})
+        begin += part
+    joined = {}
+    for name in calls[0]:
+        pieces = [call[name] for call in calls if name in call]
+        if len(pieces) == len(calls):
+            try:
+                joined[name] = np.concatenate(pieces)
+            except ValueError as error:
+                message = f"gave tap {name!r} in shapes that do not follow each other: {error}"
+                raise EngineFault("forward", message) from error
+    return joined
+
+
+def path_name(parts: Sequence[int]) -> str:
+    """How a path is written: prefill, step, or split:17+113."""
+    if len(parts) == 1:
+        return "prefill"
+    if set(parts) == {1}:
+        return "step"
+    return "split:" + "+".join(map(str, parts))
+
+
+def splits(n: int) -> list[tuple[int, ...]]:
+    """Every way to cut n tokens into calls: 2ⁿ⁻¹ of them, one call first, step by step last."""
+    if n == 0:
+        return [()]
+    return [(first, *rest) for first in range(n, 0, -1) for rest in splits(n - first)]

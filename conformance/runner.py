@@ -1,0 +1,119 @@
+"""Runs the checks on an engine, model after model, and never stops at the first fault."""
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from .. import __version__
+from ..checkpoint import Checkpoint
+from ..golden import GoldenModel, Manifest
+from .checks import LOAD_ENGINE
+from .compare import Tally
+from .context import Context
+from .engine import CAPABILITIES, Engine
+from .guard import Absent, EngineFault, Guard
+from .registry import CHECKS, Check
+from .results import CheckResult, ModelReport, Report
+
+__all__ = ["run"]
+
+Progress = Callable[[str], None]
+Golden = tuple[Manifest, GoldenModel]
+
+
+def run(
+    open_engine: Callable[[], Engine],
+    models: Sequence[tuple[str, Checkpoint, Golden | None]],
+    checks: Sequence[Check],
+    *,
+    command: str,
+    seed: int = 0,
+    progress: Progress = lambda message: None,
+) -> Report:
+    """Check a fresh engine on each of `models`: its name, its checkpoint, and its stored traces."""
+    began = time.perf_counter()
+    reports: list[ModelReport] = []
+    engine: Any = None
+    for model, checkpoint, golden in models:
+        try:
+            engine = open_engine()
+        except EngineFault as fault:
+            engine = Absent(fault)
+        chosen = [check for check in checks if golden is not None or not check.golden]
+        if reports:  # a formula alone knows no model: once is enough
+            chosen = [check for check in chosen if "apply" not in check.needs]
+        if not chosen and len(models) > 1:
+            continue
+        named = partial(_named, progress, model)
+        results = _check_model(engine, checkpoint, golden, chosen, seed, named)
+        reports.append(ModelReport(model, checkpoint.fingerprint(), tuple(results)))
+    assert engine is not None, "models is empty"
+    return Report(engine.name, engine.dtype, __version__, command, tuple(reports), time.perf_counter() - began)
+
+
+def _named(progress: Progress, model: str, text: str) -> None:
+    progress(f"{model} · {text}")
+
+
+def _check_model(
+    engine: Any,
+    checkpoint: Checkpoint,
+    golden: Golden | None,
+    checks: Sequence[Check],
+    seed: int,
+    progress: Progress,
+) -> list[CheckResult]:
+    guard = Guard(engine, checkpoint.config.vocab)
+    context = Context(guard, engine.dtype, engine.capabilities, checkpoint, golden, seed, progress)
+    began = time.perf_counter()
+    try:
+        guard.load(checkpoint)
+        answers = _one(CHECKS[LOAD_ENGINE], context)
+    except EngineFault as fault:
+        answers = _result(LOAD_ENGINE, Tally(), began, fault)
+    if answers.findings and CHECKS[LOAD_ENGINE] not in checks:
+        checks = [CHECKS[LOAD_ENGINE], *checks]
+    results = []
+    for check in checks:
+        progress(check.id)
+        if check.id == LOAD_ENGINE:
+            results.append(answers)
+        elif answers.findings and check.id != "load.census":
+            tally = Tally()
+            tally.missing(check.id, f"was not run: {LOAD_ENGINE} failed: {answers.findings[0].message}")
+            results.append(_result(check.id, tally, time.perf_counter()))
+        else:
+            results.append(_one(check, context))
+    guard.close()
+    return results
+
+
+def _one(check: Check, context: Context) -> CheckResult:
+    """One check; whatever the engine does is a finding of it."""
+    tally, began = Tally(), time.perf_counter()
+    lacking = sorted(check.needs - context.capabilities)
+    for capability in lacking:
+        tally.missing(
+            check.id,
+            f"was not run: the engine does not offer {capability!r} ({CAPABILITIES[capability]}); "
+            f"leave it out with --skip {check.id}",
+        )
+    if lacking:
+        return _result(check.id, tally, began)
+    inner = context.progress
+    context.progress = lambda detail: inner(f"{check.id} · {detail}")
+    try:
+        return _result(check.id, tally, began, note=check.run(context, tally) or "")
+    except EngineFault as fault:
+        return _result(check.id, tally, began, fault)
+    finally:
+        context.progress = inner
+
+
+def _result(id: str, tally: Tally, began: float, fault: EngineFault | None = None, note: str = "") -> CheckResult:
+    if fault is not None:
+        tally.fault(fault.where, fault.message)
+    return CheckResult(
+        id, tally.compared, tally.expected, tally.worst, tuple(tally.findings), time.perf_counter() - began, note
+    )

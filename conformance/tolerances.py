@@ -1,0 +1,70 @@
+"""How far an engine may be from the reference. Every tolerance of the harness is here, each with its reason.
+
+The yardstick is the reference itself, run a second time in the engine's own precision: what that run loses against
+float64 is the noise an honest engine may have too. A bound is a multiple of the noise, row by row (a row is one token's
+values, or one head's where a tensor has heads), so that a loud head does not hide a quiet one.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from .engine import Array
+
+__all__ = ["SAFETY", "TRACE", "UNIT_ROUNDOFF", "bounds", "round_to", "trace_bounds"]
+
+# Half the distance from 1 to the next number.
+UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+
+# An engine may add in another order, fuse, or solve a chunk at once: its error is as large as the yardstick's, not
+# equal to it. Both are maxima over tens to hundreds of roundings, and such maxima rarely differ by more than a factor
+# of four; a chunked recurrence adds sixteen products where the sequential one adds one, a factor of √16. 4 · 4 = 16.
+SAFETY = 16.0
+
+# A stored trace has no yardstick beside it, and its reader should not need the slow reference. An fp32 engine in torch
+# is within 1.6e-5 of the logits' standard deviation; 1e-4 leaves a factor of six. float64 has the same factor over the
+# trace's own float32 storage (2⁻²⁴).
+TRACE = {"float32": 1e-4, "float64": 6 * 2.0**-24}
+
+
+def bounds(want: Array, yardstick: Array, dtype: str, *, token_axis: bool = True) -> Array:
+    """The largest |engine − want| allowed, for each row of `want` (all axes but the last).
+
+    `yardstick` is the reference in the engine's precision: for float32 a float32 run, for float64 that same run scaled
+    by the ratio of the roundoffs, for the 16-bit types a float32 run rounded at every tap. A row's noise is never taken
+    below the root mean square of that of its like (the same head at every token; in a state, every row of the head),
+    since one row's can be small by luck, nor below the rounding of its largest value.
+    """
+    noise = np.abs(yardstick.astype(np.float64) - want).max(axis=-1)
+    if dtype == "float64":
+        noise = noise * (UNIT_ROUNDOFF["float64"] / UNIT_ROUNDOFF["float32"])
+    alike = 0 if token_axis else -1
+    typical = np.sqrt(np.mean(noise * noise, axis=alike, keepdims=True)) if noise.ndim else noise
+    largest = np.abs(want).max(axis=-1)
+    return SAFETY * np.maximum(np.maximum(noise, typical), UNIT_ROUNDOFF[dtype] * largest)
+
+
+def trace_bounds(want: Array, relative: float, *, token_axis: bool = True) -> Array:
+    """`relative` times the root mean square of each row of `want`, never below that of its like."""
+    mean_square = np.mean(np.square(want, dtype=np.float64), axis=-1)
+    alike = 0 if token_axis else -1
+    typical = mean_square.mean(axis=alike, keepdims=True) if mean_square.ndim else mean_square
+    return relative * np.sqrt(np.maximum(typical, mean_square))
+
+
+def round_to(dtype: str) -> Callable[[str, Array], Array]:
+    """A tap that keeps each value as an engine of `dtype` would hand it on.
+
+    Decay stays float32, as every official engine keeps it: a decay very close to 1 does not survive 16 bits.
+    """
+    if dtype in ("float32", "float64"):
+        return lambda name, value: value
+    kind = getattr(torch, dtype)
+
+    def tap(name: str, value: Array) -> Array:
+        if name.endswith("att.w"):
+            return value
+        return torch.from_numpy(np.ascontiguousarray(value)).to(kind).to(torch.float32).numpy()
+
+    return tap

@@ -1,0 +1,160 @@
+"""The verbs of the fast engine: what users may get wrong is caught here, the work is done in the modules beside it."""
+
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from threadpoolctl import threadpool_limits
+from torch import Tensor
+
+from ..checkpoint import Checkpoint
+from ..errors import InputError, nearest
+from .apply import FLOAT32, apply
+from .model import Tap, forward
+from .state import State, export, join, restore, split, zeros
+from .weights import Weights, prepare
+from .wkv import CHUNK, LONGEST_CHUNK
+
+Array = npt.NDArray[np.floating[Any]]
+Arrays = dict[str, Array]
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+THREADS = torch.get_num_threads()  # torch's own choice: the cores of this machine
+
+
+class Engine:
+    """RWKV-7 in torch. Prefill takes all tokens at once; the recurrent state and its decay are always float32."""
+
+    name = "optimized"
+    capabilities = frozenset({"taps", "state", "snapshot", "batch", "chunk", "threads", "apply"})
+
+    def __init__(self, dtype: str = "float32", device: str = "cpu", *, chunk: int | None = None) -> None:
+        if dtype not in DTYPES:
+            raise InputError(f"the optimized engine has no dtype {dtype!r}", mend=nearest(dtype, DTYPES))
+        try:
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError) as error:  # torch raises either, by device
+            raise InputError(f"no device {device!r}: {str(error).splitlines()[0]}", expected="cpu, cuda, ...") from None
+        self.dtype, self._dtype, self._device = dtype, DTYPES[dtype], torch.device(device)
+        self._loaded: Weights | None = None
+        self.set_chunk(chunk)
+
+    def load(self, checkpoint: Checkpoint) -> None:
+        self._loaded = prepare(checkpoint, self._dtype, self._device)
+
+    def close(self) -> None:
+        self._loaded = None
+
+    def forward(self, tokens: Sequence[int], state: State, *, taps: MutableMapping[str, Array] | None = None) -> Array:
+        ids = self._ids([_checked(tokens, self._weights.config.vocab)])
+        return _array(forward(self._weights, ids, state, chunk=self._chunk, tap=_recorder(taps))[0])
+
+    def forward_batch(self, rows: Sequence[Sequence[int]], states: Sequence[State]) -> list[Array]:
+        if not rows:
+            raise InputError("a batch of no rows", expected="at least one row of tokens")
+        if len({id(state) for state in states}) != len(rows):
+            raise InputError(f"{len(rows)} rows of tokens", expected="as many states, each of them another")
+        checked = [_checked(row, self._weights.config.vocab, f"row {i}, ") for i, row in enumerate(rows)]
+        lengths = [len(row) for row in checked]
+        longest = max(lengths)
+        ids = self._ids([row + [0] * (longest - len(row)) for row in checked])
+        ragged = torch.tensor(lengths, device=self._device) if min(lengths) < longest else None
+        batch = join(states)
+        logits = forward(self._weights, ids, batch, chunk=self._chunk, lengths=ragged, tap=_recorder(None))
+        for state, after in zip(states, split(batch), strict=True):
+            state.assign(after)
+        return [_array(row[:length]) for row, length in zip(logits, lengths, strict=True)]
+
+    def initial_state(self) -> State:
+        return zeros(self._weights.config, self._dtype, self._device)
+
+    def export_state(self, state: State) -> Arrays:
+        return export(state)
+
+    def import_state(self, arrays: Mapping[str, Array]) -> State:
+        return restore(arrays, self._weights.config, self._dtype, self._device)
+
+    def clone(self, state: State) -> State:
+        return state.clone()
+
+    def reset(self, state: State) -> None:
+        state.assign(self.initial_state())
+
+    def snapshot(self, state: State) -> State:
+        return state.clone()
+
+    def rollback(self, state: State, snapshot: State) -> None:
+        state.assign(snapshot)
+
+    def set_chunk(self, tokens: int | None) -> None:
+        tokens = CHUNK if tokens is None else tokens
+        if not _whole(tokens) or not 1 <= tokens <= LONGEST_CHUNK:
+            raise InputError(f"a chunk of {tokens!r} tokens", expected=f"a whole number from 1 to {LONGEST_CHUNK}")
+        self._chunk = int(tokens)
+
+    def set_threads(self, threads: int | None) -> None:
+        threads = THREADS if threads is None else threads
+        if not _whole(threads) or threads < 1:
+            raise InputError(f"{threads!r} threads", expected="a whole number from 1 on")
+        torch.set_num_threads(int(threads))
+        threadpool_limits(int(threads), user_api="blas")  # numpy's, which multiplies float32 matrices on the CPU
+
+    @torch.inference_mode()
+    def apply(self, op: str, inputs: Mapping[str, Array]) -> Arrays:
+        outputs = apply(op, {name: self._input(name, x) for name, x in inputs.items()}, chunk=self._chunk)
+        return {name: _array(output) for name, output in outputs.items()}
+
+    @property
+    def _weights(self) -> Weights:
+        if self._loaded is None:
+            raise InputError("the engine has no weights", mend="call load(checkpoint) first")
+        return self._loaded
+
+    def _ids(self, rows: list[list[int]]) -> Tensor:
+        return torch.tensor(rows, device=self._device)  # (B, T)
+
+    def _input(self, name: str, x: Array) -> Any:
+        """An op's input as the model would hold it."""
+        if name == "eps":
+            return float(x)
+        dtype = torch.int64 if name == "tokens" else torch.float32 if name in FLOAT32 else self._dtype
+        return torch.tensor(np.asarray(x), dtype=dtype, device=self._device)
+
+
+def _whole(number: object) -> bool:
+    return isinstance(number, int | np.integer) and not isinstance(number, bool)
+
+
+def _checked(tokens: Sequence[int], vocab: int, where: str = "") -> list[int]:
+    if len(tokens) == 0:
+        raise InputError(f"{where}no tokens", expected="at least one")
+    for position, token in enumerate(tokens):
+        if not _whole(token) or not 0 <= token < vocab:
+            raise InputError(f"{where}position {position}: token {token!r}", expected=f"a whole number in [0, {vocab})")
+    return [int(token) for token in tokens]
+
+
+def _array(tensor: Tensor) -> Array:
+    return tensor.to("cpu", torch.float32, copy=True).numpy()
+
+
+def _recorder(taps: MutableMapping[str, Array] | None) -> Callable[[str], Tap]:
+    """Fills `taps` with what the model shows of its one sequence."""
+    if taps is None:
+        return lambda prefix: _unseen
+
+    def under(prefix: str) -> Tap:
+        def see(name: str, value: Tensor) -> Tensor:
+            taps[prefix + name] = _array(value[0])
+            return value
+
+        return see
+
+    return under
+
+
+def _unseen(name: str, value: Tensor) -> Tensor:
+    return value

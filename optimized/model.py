@@ -1,0 +1,80 @@
+"""RWKV-7 over B sequences of T tokens at once."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from . import ops
+from .state import State
+from .weights import Weights
+from .wkv import wkv7
+
+Tap = Callable[[str, Tensor], Tensor]  # sees a value under its name and gives it back
+
+
+@torch.inference_mode()
+def forward(
+    weights: Weights,
+    tokens: Tensor,
+    state: State,
+    *,
+    chunk: int,
+    lengths: Tensor | None = None,
+    tap: Callable[[str], Tap],
+) -> Tensor:
+    """Logits (B, T, V) of tokens (B, T); `state` advances in place.
+
+    Rows may end before T: `lengths` (B) then says where, and each row's state stops there. `tap(prefix)` gives the
+    function that sees the values whose names start with that prefix.
+    """
+    B, T = tokens.shape
+    config = weights.config
+    eps, heads = config.layer_norm_eps, (B, T, config.heads, config.head_size)
+    last: tuple[slice | Tensor, int | Tensor] = (slice(None), -1)  # where each row ends
+    alive: Tensor | None = None  # which tokens come before that
+    if lengths is not None:
+        last = (torch.arange(B, device=tokens.device), lengths - 1)
+        alive = torch.arange(T, device=tokens.device) < lengths[:, None]  # (B, T)
+    first: Tensor | None = None  # layer 0's value
+
+    see = tap("")
+    x = see("emb", weights.emb[tokens])  # (B, T, D)
+    for i, p in enumerate(weights.blocks):
+        see = tap(f"blocks.{i}.")
+
+        # Time mix
+        u = see("att.in", ops.layer_norm(x, p["ln1.weight"], p["ln1.bias"], eps))
+        shifted = ops.token_shift(u, state.att_x[i], p["att.x_rwkvag"])  # (6, B, T, D)
+        state.att_x[i] = u[last]
+        xr, xw, xk, xv, xa, xg = (see(f"att.x{c}", x_c) for c, x_c in zip("rwkvag", shifted, strict=True))
+        r = see("att.r", ops.linear(xr, p["att.receptance.weight"]).view(heads))  # (B, T, H, N) from here to wkv
+        w = see("att.w", ops.decay(xw, p["att.w0"], p["att.w1"], p["att.w2"]).view(heads))
+        k = see("att.k", ops.linear(xk, p["att.key.weight"]).view(heads))
+        v = ops.linear(xv, p["att.value.weight"])  # (B, T, D)
+        see("att.v", v.view(heads))
+        a = see("att.a", ops.in_context_rate(xa, p["att.a0"], p["att.a1"], p["att.a2"]).view(heads))
+        kk = see("att.kk", ops.l2norm(k, p["att.k_k"]))
+        k = see("att.k_mod", ops.k_update(k, a, p["att.k_a"]))
+        if first is None:
+            first = v
+        else:
+            v = ops.v_first(v, first, xv, p["att.v0"], p["att.v1"], p["att.v2"])
+        v = see("att.v_mix", v.view(heads))
+        g = see("att.g", ops.gate(xg, p["att.g1"], p["att.g2"]))  # (B, T, D)
+        y = see("att.wkv", wkv7(r, w, k, v, kk, a, state.wkv[i], chunk=chunk, alive=alive))
+        norm = see("att.norm", ops.group_norm(y, p["att.ln_x.weight"], p["att.ln_x.bias"], config.group_norm_eps))
+        extra = see("att.bonus", ops.bonus(r, k, v, p["att.r_k"]))  # (B, T, D)
+        gated = see("att.gated", ops.gate_correction(norm, extra, g))
+        x = see("mid", x + see("att.out", ops.linear(gated, p["att.output.weight"])))
+
+        # Channel mix
+        u = see("ffn.in", ops.layer_norm(x, p["ln2.weight"], p["ln2.bias"], eps))
+        xk = see("ffn.xk", ops.token_shift(u, state.ffn_x[i], p["ffn.x_k"]))
+        state.ffn_x[i] = u[last]
+        h = see("ffn.k", ops.channel_mix_key(xk, p["ffn.key.weight"]))  # (B, T, F)
+        x = see("out", x + see("ffn.out", ops.linear(h, p["ffn.value.weight"])))
+
+    see = tap("")
+    x = see("ln_out", ops.layer_norm(x, *weights.ln_out, eps))
+    return see("logits", ops.linear(x, weights.head))  # (B, T, V)

@@ -1,0 +1,58 @@
+"""A checkpoint's tensors as the forward pass wants them."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..checkpoint import Checkpoint, Config
+from ..checkpoint.model import LAYER_0_UNUSED, squeezed
+from .ops import embedding
+
+# Stored [out, in] in a checkpoint. The LoRA pairs are [in, out] there already.
+PROJECTIONS = ("receptance.weight", "key.weight", "value.weight", "output.weight", "head.weight")
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Tensors in the model's dtype (w0 in float32), matrices [in, out]."""
+
+    config: Config
+    emb: Tensor  # (V, D), ln0 folded in
+    blocks: list[dict[str, Tensor]]  # official names without `blocks.{i}.`
+    ln_out: tuple[Tensor, Tensor]  # weight and bias
+    head: Tensor  # (D, V)
+
+
+def prepare(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> Weights:
+    config = checkpoint.config
+    tensors = {
+        name: _placed(name, squeezed(name, tensor), dtype, device)
+        for name, tensor in checkpoint.tensors.items()
+        if name not in LAYER_0_UNUSED
+    }
+    emb, eps = tensors["emb.weight"], config.layer_norm_eps
+    return Weights(
+        config=config,
+        emb=embedding(emb, tensors["blocks.0.ln0.weight"], tensors["blocks.0.ln0.bias"], eps),
+        blocks=[_block(tensors, f"blocks.{i}.", (config.heads, config.head_size)) for i in range(config.layers)],
+        ln_out=(tensors["ln_out.weight"], tensors["ln_out.bias"]),
+        head=tensors["head.weight"],
+    )
+
+
+def _placed(name: str, tensor: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Of its dtype, on its device; a matrix as [in, out] with its longer axis contiguous."""
+    tensor = tensor.to(device, torch.float32 if name.endswith("att.w0") else dtype)
+    if name.endswith(PROJECTIONS):
+        tensor = tensor.T
+    if tensor.ndim == 2:  # long rows stream from memory up to twice as fast as short ones
+        tensor = tensor.contiguous() if tensor.shape[1] >= tensor.shape[0] else tensor.T.contiguous().T
+    return tensor
+
+
+def _block(tensors: dict[str, Tensor], prefix: str, heads: tuple[int, int]) -> dict[str, Tensor]:
+    """One block's tensors: k_k, k_a, r_k as (H, N), and the six token-shift mixes as one, in the order r w k v a g."""
+    p = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    mixes = torch.stack([p.pop(f"att.x_{c}") for c in "rwkvag"])[:, None, None]  # (6, 1, 1, D)
+    return p | {"att.x_rwkvag": mixes} | {name: p[name].view(heads) for name in ("att.k_k", "att.k_a", "att.r_k")}

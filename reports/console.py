@@ -1,0 +1,69 @@
+"""The report for a person at a terminal: readable at 60 columns, in a pipe, and without colour."""
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..conformance.results import CheckResult, Finding, ModelReport, Report, Status, replay
+
+__all__ = ["print_report"]
+
+STYLE = {Status.PASS: "green", Status.FAIL: "bold red", Status.INCOMPLETE: "yellow"}
+SHOWN = 3  # findings of one check; the JSON report has them all
+
+
+def print_report(report: Report, console: Console) -> None:
+    """The table of each model, what is wrong, and the verdict."""
+    for model in report.models:
+        console.print()
+        console.print(_table(report, model))
+        for check in model.checks:
+            _print_findings(report, model, check, console)
+    console.print()
+    line = Text()
+    line.append(report.status, style=STYLE[report.status])
+    line.append(f"  compared {report.compared}/{report.expected} tensors in {report.seconds:.1f} s")
+    console.print(line)
+
+
+def _table(report: Report, model: ModelReport) -> Table:
+    title = f"{report.engine} {report.dtype} · {model.model}"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table.add_column("check", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("compared", justify="right", no_wrap=True)
+    table.add_column("of bound", justify="right", no_wrap=True)
+    table.add_column("s", justify="right", no_wrap=True)
+    for check in model.checks:
+        table.add_row(
+            check.id,
+            Text(check.status, style=STYLE[check.status]),
+            f"{check.compared}/{check.expected}",
+            f"{check.worst:.2g}",
+            f"{check.seconds:.1f}",
+        )
+    return table
+
+
+def _print_findings(report: Report, model: ModelReport, check: CheckResult, console: Console) -> None:
+    for finding in check.findings[:SHOWN]:
+        console.print()
+        _print_finding(report, model, check, finding, console)
+    rest = len(check.findings) - SHOWN
+    if rest > 0:
+        console.print(f"      … and {rest} more in {check.id}, behind this one (--json lists them)", highlight=False)
+
+
+def _print_finding(report: Report, model: ModelReport, check: CheckResult, finding: Finding, console: Console) -> None:
+    verdict = Status.INCOMPLETE if finding.missing else Status.FAIL
+    head = Text(verdict, style=STYLE[verdict])
+    place = [finding.where]
+    if finding.token is not None:
+        place.append(f"token {finding.token}")
+    if finding.path:
+        place.append(f"path {finding.path}")
+    head.append("  " + " · ".join(place), style="bold")
+    console.print(head)
+    body = f"      {finding.message}" + (f", {finding.hint}" if finding.hint else "")
+    console.print(Text(body), soft_wrap=False)
+    console.print(Text(f"      replay: {replay(report, model, check)}"), soft_wrap=True)  # one line, to be copied

@@ -1,0 +1,116 @@
+"""Faults of real ports, as edits of the fast engine: each must be found, and named by its tap or path.
+
+An edit is (file, what stands there, what the fault puts there). All of an edit's text must be found, or the test that
+uses it fails: a fault that is no longer injected proves nothing.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault, its edits, and what a failing check must say of it."""
+
+    name: str
+    edits: tuple[tuple[str, str, str], ...]
+    check: str  # a check that must fail
+    where: str  # the first finding of that check: the tap or the state, without its block
+    path: str = ""  # how the path of that finding must begin
+
+
+MODEL, OPS, WKV, WEIGHTS = (f"optimized/{name}.py" for name in ("model", "ops", "wkv", "weights"))
+
+FAULTS = (
+    Fault(
+        "decay before read",
+        (
+            (WKV, "removed = S @ kk[..., None]", "removed = (S * w[..., None, :]) @ kk[..., None]"),
+            (WKV, "-kk * W_before", "-kk * W"),
+        ),
+        "layer.isolated",
+        "att.wkv",
+    ),
+    Fault(
+        "GroupNorm eps 1e-5",
+        ((MODEL, "config.group_norm_eps", "1e-5"),),
+        "layer.isolated",
+        "att.norm",
+    ),
+    Fault(
+        "sigmoid of the gate outside",
+        ((OPS, "return lora(xg, g1, g2, torch.sigmoid)", "return torch.sigmoid(lora(xg, g1, g2))"),),
+        "layer.isolated",
+        "att.g",
+    ),
+    Fault(
+        "v_first from the previous layer",
+        (
+            (
+                MODEL,
+                'v = see("att.v_mix", v.view(heads))',
+                'first = v\n        v = see("att.v_mix", v.view(heads))',
+            ),
+        ),
+        "layer.isolated",
+        "att.v_mix",
+    ),
+    Fault(
+        "k_a update dropped",
+        ((OPS, "return k * (1 + (a - 1) * k_a)", "return k"),),
+        "layer.isolated",
+        "att.k_mod",
+    ),
+    Fault(
+        "kk from the updated k",
+        ((MODEL, 'ops.l2norm(k, p["att.k_k"])', 'ops.l2norm(ops.k_update(k, a, p["att.k_a"]), p["att.k_k"])'),),
+        "layer.isolated",
+        "att.kk",
+    ),
+    Fault(
+        "bonus before the norm",
+        (
+            (MODEL, "ops.group_norm(y, ", 'ops.group_norm(y + ops.bonus(r, k, v, p["att.r_k"]).view(heads), '),
+            (MODEL, "ops.gate_correction(norm, extra, g)", "ops.gate_correction(norm, 0 * extra, g)"),
+        ),
+        "layer.isolated",
+        "att.norm",
+    ),
+    Fault(
+        "shift state not written back",
+        ((MODEL, "state.att_x[i] = u[last]", "pass"),),
+        "path.split",
+        "state.att_x",
+        "prefill",
+    ),
+    Fault(
+        "state transposed at hand-off",
+        (
+            (
+                MODEL,
+                "        norm = see(",
+                "        state.wkv[i] = state.wkv[i].mT.clone()\n        norm = see(",
+            ),
+        ),
+        "path.split",
+        "state.wkv",
+        "prefill",
+    ),
+    Fault(
+        "channel-mix shift taken from the time mix",
+        ((MODEL, "ops.token_shift(u, state.ffn_x[i]", "ops.token_shift(u, state.att_x[i]"),),
+        "layer.isolated",
+        "ffn.xk",
+    ),
+    Fault(
+        "tanh dropped",
+        ((OPS, "lora(xw, w1, w2, torch.tanh)", "lora(xw, w1, w2)"),),
+        "layer.isolated",
+        "att.w",
+    ),
+    Fault(
+        "ln0 dropped",
+        ((WEIGHTS, "emb=embedding(emb, ", "emb=(lambda table, *_: table)(emb, "),),
+        "layer.isolated",
+        "emb",
+    ),
+)
