@@ -77,7 +77,7 @@ def _reading(path: Path, stored: Stored, settings: dict[str, Any] | None) -> Rea
             mend="give the folder" if settings is None else "give the file",
         )
     entries = [entry for name, tensor in stored for entry in scheme.unpack(name, tensor)]
-    tensors = {entry.name: entry.tensor for entry in reversed(entries) if entry.name is not None}  # the first of two
+    tensors = {entry.name: entry.tensor for entry in entries if entry.name is not None}
     config = infer(tensors)
     notes = []
     if settings is None:

@@ -66,14 +66,14 @@ def command(
         opened = []
         for model in models or DEFAULT_MODELS:
             checkpoint = open_model(model)
-            stored = manifest.model(checkpoint.fingerprint())
+            stored = manifest.find(checkpoint.fingerprint())
             if golden_dir and stored is None:
                 raise InputError(
                     f"{golden_dir} has no traces of {model}",
                     expected=f"traces of a model of fingerprint {checkpoint.fingerprint()[:12]}…",
                     mend=f"gander golden make --model {model} --tokens … --out DIR",
                 )
-            opened.append((model, checkpoint, (manifest, stored) if stored else None))
+            opened.append((model, checkpoint, stored))
         make = engine_factory(engine, dtype=dtype, import_timeout=import_timeout)
         words = ["gander", "check", "--engine", engine]
         words += ["--dtype", dtype] if dtype else []

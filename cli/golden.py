@@ -106,7 +106,7 @@ def export(name: str, target: str, scheme: str, force: bool, allow_change: bool)
 def make(model: str, tokens: str, out: str, taps: str, force: bool) -> int:
     """Write the reference's trace of a model and a manifest, for `gander check --golden DIR`.
 
-    The reference computes in float64 and in no hurry: a token of a 0.1B model takes about a second.
+    The reference computes in float64 and is in no hurry.
     """
     from pathlib import Path
 

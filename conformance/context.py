@@ -3,15 +3,14 @@
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ..checkpoint import Checkpoint
-from ..golden import GoldenModel, Manifest
+from ..golden import GoldenSet, GoldenTrace
 from ..reference import initial_state
-from ..traces import Trace, read, state_tensors
+from ..traces import Trace, state_tensors
 from .engine import Array, Arrays
 from .guard import EngineFault, Guard
 from .oracle import Oracle, Run
@@ -38,7 +37,7 @@ class Context:
     dtype: str
     capabilities: frozenset[str]
     checkpoint: Checkpoint
-    golden: tuple[Manifest, GoldenModel] | None  # the stored traces of this model, if there are any
+    golden: GoldenSet | None  # the stored traces of this model, if there are any
     seed: int
     progress: Callable[[str], None]
 
@@ -75,9 +74,11 @@ class Context:
         kept: Kept = self._kept[key]
         return kept
 
-    def stored(self, path: Path) -> Trace:
-        """A trace file, read once."""
-        return self.once(path, lambda: read(path))
+    def stored(self, entry: GoldenTrace) -> Trace:
+        """One of the model's stored traces, read once."""
+        assert self.golden is not None
+        golden = self.golden
+        return self.once(("stored", entry.file), lambda: golden.read(entry))
 
     def value(self, tokens: tuple[int, ...]) -> Expected:
         """The reference on `tokens` from a zero state, run once."""

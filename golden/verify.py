@@ -62,7 +62,7 @@ def _verify_trace(model: GoldenSet, trace: GoldenTrace, checkpoint: Checkpoint, 
         worst = deviation(name, stored.tensors[name], expected[name])
         if not worst <= 1:
             return "wrong", f"{name}: max |Δ| is {worst:.3g} × its bound"
-    return "same", f"{len(names)} tensors"
+    return "same", f"{len(names)} tensor{'s' if len(names) > 1 else ''}"
 
 
 def deviation(name: str, stored: Values, expected: Values) -> float:

@@ -79,8 +79,9 @@ def v_first(v: Tensor, first: Tensor, xv: Tensor, v0: Tensor, v1: Tensor, v2: Te
 
 def group_norm(y: Tensor, weight: Tensor, bias: Tensor, eps: float = 64e-5) -> Tensor:
     """GroupNorm, a group a head. y (..., H, N), weight and bias (D) → (..., D)."""
-    *leading, heads, size = y.shape
-    return F.group_norm(y.reshape(-1, heads * size), heads, weight, bias, eps).view(*leading, -1)
+    variance, mean = torch.var_mean(y.float(), dim=-1, correction=0, keepdim=True)  # (..., H, 1)
+    normed = ((y - mean) * torch.rsqrt(variance + eps)).flatten(-2)  # (..., D)
+    return torch.addcmul(bias, normed.to(y.dtype), weight)
 
 
 def bonus(r: Tensor, k: Tensor, v: Tensor, r_k: Tensor) -> Tensor:

@@ -12,6 +12,8 @@ The first line is a triangular system, solved for all chunks at once as U = P Sá
 Kept entries are products of a W and an older 1/W: never above the decay's own 1, however large 1/W is by itself.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -41,17 +43,21 @@ def wkv7(
         there = alive[..., None, None]
         w = torch.where(there, w, 1)
         k, v, kk, b = (torch.where(there, x, 0) for x in (k, v, kk, b))
-    if r.shape[1] == 1:
-        y = _step(r[:, 0], w[:, 0], k[:, 0], v[:, 0], kk[:, 0], b[:, 0], S)[:, None]
-    else:
+    if r.shape[1] > 1:
         y = _chunked(r, w, k, v, kk, b, S, chunk)
+    elif S.is_cpu:  # as numpy views: torch would wake a thread pool, and numpy's own is about to be used
+        y = torch.from_numpy(_step(*(x.numpy() for x in (r, w, k, v, kk, b, S))))
+    else:
+        y = _step(r, w, k, v, kk, b, S)
     return y.to(dtype)
 
 
-def _step(r: Tensor, w: Tensor, k: Tensor, v: Tensor, kk: Tensor, b: Tensor, S: Tensor) -> Tensor:
-    """One token, (B, H, N) each."""
-    removed = S @ kk[..., None]  # (B, H, N, 1), of S before it decays
-    S.mul_(w[..., None, :]).addcmul_(removed, b[..., None, :], value=-1).addcmul_(v[..., None], k[..., None, :])
+def _step(r: Any, w: Any, k: Any, v: Any, kk: Any, b: Any, S: Any) -> Any:
+    """One token, (B, 1, H, N) each: arrays of torch or of numpy."""
+    S = S[:, None]  # (B, 1, H, N, N)
+    removed = S @ kk[..., None]  # (B, 1, H, N, 1), of S before it decays
+    S *= w[..., None, :]
+    S += v[..., None] * k[..., None, :] - removed * b[..., None, :]
     return (S @ r[..., None])[..., 0]
 
 

@@ -1,6 +1,7 @@
 """The report for a person at a terminal: readable at 60 columns, in a pipe, and without colour."""
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -9,6 +10,7 @@ from ..conformance.results import CheckResult, Finding, ModelReport, Report, Sta
 __all__ = ["print_report"]
 
 STYLE = {Status.PASS: "green", Status.FAIL: "bold red", Status.INCOMPLETE: "yellow"}
+INDENT = 6
 SHOWN = 3  # findings of one check; the JSON report has them all
 
 
@@ -51,7 +53,7 @@ def _print_findings(report: Report, model: ModelReport, check: CheckResult, cons
         _print_finding(report, model, check, finding, console)
     rest = len(check.findings) - SHOWN
     if rest > 0:
-        console.print(f"      … and {rest} more in {check.id}, behind this one (--json lists them)", highlight=False)
+        console.print(Padding(f"… and {rest} more in {check.id} (--json lists them)", (0, 0, 0, INDENT)))
 
 
 def _print_finding(report: Report, model: ModelReport, check: CheckResult, finding: Finding, console: Console) -> None:
@@ -64,6 +66,6 @@ def _print_finding(report: Report, model: ModelReport, check: CheckResult, findi
         place.append(f"path {finding.path}")
     head.append("  " + " · ".join(place), style="bold")
     console.print(head)
-    body = f"      {finding.message}" + (f", {finding.hint}" if finding.hint else "")
-    console.print(Text(body), soft_wrap=False)
-    console.print(Text(f"      replay: {replay(report, model, check)}"), soft_wrap=True)  # one line, to be copied
+    body = finding.message + (f", {finding.hint}" if finding.hint else "")
+    console.print(Padding(Text(body), (0, 0, 0, INDENT)))
+    console.print(Text(" " * INDENT + f"replay: {replay(report, model, check)}"), soft_wrap=True)  # one line, to copy

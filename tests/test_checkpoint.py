@@ -109,7 +109,8 @@ def test_sizes_are_read_from_the_tensors(config: Config) -> None:
 
 def test_one_layer_has_no_value_residual() -> None:
     config = replace(WIDE, layers=1, rank_v=0)
-    assert cp.infer(model(config).tensors) == config
+    unused = {"blocks.0.att.v1": torch.ones(192, 23), "blocks.0.att.v2": torch.ones(23, 192)}
+    assert cp.infer(model(config).tensors | unused) == config
     assert not any(".v1" in name for name in shapes(config))
 
 
@@ -270,6 +271,14 @@ def test_tensors_that_share_memory_are_written(tmp_path: Path) -> None:
     for scheme, name in TARGETS:
         write(start, tmp_path / name, scheme)
         assert_same_bits(load(tmp_path / name).tensors, start.tensors)
+
+
+def test_a_part_of_a_larger_storage_is_written_alone(tmp_path: Path) -> None:
+    start = model()
+    start.tensors["ln_out.weight"] = torch.randn(10**6)[:192]
+    for name in ("m.pth", "m.safetensors"):
+        write(start, tmp_path / name, "official")
+        assert (tmp_path / name).stat().st_size < 10**6 * 4
 
 
 def test_a_changed_epsilon_is_refused_or_told(tmp_path: Path) -> None:
@@ -446,6 +455,7 @@ def test_a_pickled_module_is_named(tmp_path: Path) -> None:
         ([torch.ones(2)], "holds a list"),
         ({"model": {"emb.weight": torch.ones(2)}, "step": 3}, "holds more than tensors: model, step"),
         ({"emb.weight": torch.ones(2).to_sparse()}, "holds more than tensors: emb.weight"),
+        ({"emb.weight": torch.ones(2, device="meta")}, "holds more than tensors: emb.weight"),
         ({}, "no RWKV-7 is stored under these names: no tensors"),
     ],
 )
@@ -508,6 +518,10 @@ FAULTS: dict[str, tuple[Callable[[], Tensors], str]] = {
     "wrong shape": (
         lambda: model().tensors | {"blocks.2.att.k_k": torch.ones(191)},
         "wrong shape: blocks.2.att.k_k is [191], expected [192]",
+    ),
+    "wrong width": (
+        lambda: model().tensors | {"emb.weight": torch.ones(77, 191)},
+        "wrong shape: emb.weight is [77, 191], expected [77, 192]",
     ),
     "int8": (
         lambda: model().tensors | {"blocks.0.att.key.weight": torch.ones(192, 192, dtype=torch.int8)},

@@ -63,7 +63,7 @@ def _import(spec: str, module: str, timeout: float) -> object:
 
     def load() -> None:
         try:
-            outcome.append(import_module(module, __name__))
+            outcome.append(import_module(module, __package__))
         except BaseException as error:  # SystemExit in somebody's module is no reason to end
             outcome.append(error)
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ...errors import InputError
 from ...golden import GoldenTrace, start_of
-from ...golden.manifest import sha256
 from ...traces import Trace
 from ..compare import Tally
 from ..context import Context, end_to_end
@@ -68,22 +68,20 @@ def tokens(context: Context, tally: Tally) -> str | None:
 def _traces(context: Context, tally: Tally, holds: str) -> Iterator[tuple[GoldenTrace, Trace]]:
     """The model's stored traces that hold taps, logits or state, known to be the files that the manifest means."""
     assert context.golden is not None
-    manifest, model = context.golden
     found = False
-    for entry in model.traces:
+    for entry in context.golden.traces:
         if holds not in entry.holds:
             continue
         found = True
         if entry.start != "zero" and "state" not in context.capabilities:
             tally.missing(entry.file, f"starts from {entry.start}, and the engine cannot import a state")
             continue
-        path = manifest.path(entry)
-        if not path.is_file():
-            tally.missing(entry.file, "is in the manifest, but not in the folder")
-        elif sha256(path) != entry.sha256:
-            tally.missing(entry.file, "is not the file that the manifest means: its sha256 differs; make it again")
+        try:
+            trace = context.stored(entry)
+        except InputError as error:
+            tally.missing(entry.file, f"cannot be used: {error.problem}")
         else:
-            yield entry, context.stored(path)
+            yield entry, trace
     if not found:
         tally.missing(f"golden.{holds}", f"no stored trace of this model holds {holds}")
 
