@@ -2,9 +2,9 @@
 
 import json
 import math
+import os
 from collections.abc import Callable
 from dataclasses import replace
-from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -23,7 +23,7 @@ __all__ = ["write"]
 
 def write(
     checkpoint: Checkpoint,
-    path: str | PathLike[str],
+    path: str | os.PathLike[str],
     scheme: str,
     *,
     overwrite: bool = False,
@@ -148,8 +148,23 @@ def _replace(path: Path, make: Callable[[Path], None]) -> None:
         with TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as beside:
             new = Path(beside, path.name)
             make(new)
-            if path.is_dir():  # a folder cannot be replaced in one step
-                path.rename(Path(beside, "old"))
-            new.replace(path)
+            _readable(new)
+            old = Path(beside, "old")
+            try:
+                if path.is_dir():  # a folder cannot be replaced in one step
+                    path.rename(old)
+                new.replace(path)
+            except BaseException:  # an interrupt between the two steps, above all
+                if old.exists() and not path.exists():
+                    old.rename(path)
+                raise
     except (OSError, RuntimeError, SafetensorError) as error:  # a full disk is any of them
         raise InputError(f"{path} cannot be written: {error}") from error
+
+
+def _readable(path: Path) -> None:
+    """Give files the permissions that any new file has: safetensors keeps its files from everyone else."""
+    umask = os.umask(0)
+    os.umask(umask)
+    for file in path.iterdir() if path.is_dir() else [path]:
+        file.chmod(0o666 & ~umask)

@@ -81,7 +81,7 @@ def _reading(path: Path, stored: Stored, settings: dict[str, Any] | None) -> Rea
     config = infer(tensors)
     notes = []
     if settings is None:
-        notes.append(_official_eps(config))
+        notes.append(official_eps(config))
     else:
         check_settings(settings, config)
         eps = norm_eps(settings)
@@ -93,7 +93,7 @@ def _reading(path: Path, stored: Stored, settings: dict[str, Any] | None) -> Rea
     return Reading(checkpoint, tuple(census(entries, config, scheme)))
 
 
-def _official_eps(config: Config) -> str:
+def official_eps(config: Config) -> str:
     note = "GroupNorm eps 64e-5 and LayerNorm eps 1e-5: what official files mean"
     if config.head_size == 64:
         return note

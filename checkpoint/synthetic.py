@@ -13,6 +13,7 @@ import torch
 
 from .layout import shapes
 from .model import Checkpoint, Config
+from .read import official_eps
 
 __all__ = ["Fill", "Part", "bits", "filled", "synthesize"]
 
@@ -87,7 +88,7 @@ def synthesize(
     sizes: Mapping[str, tuple[int, ...]] = shapes(config)
     with ThreadPoolExecutor() as pool:  # numpy lets go of the interpreter's lock
         tensors = dict(zip(sizes, pool.map(tensor, sizes.items()), strict=True))
-    return Checkpoint(config, tensors, scheme="recipe", source=source)
+    return Checkpoint(config, tensors, scheme="recipe", source=source, notes=(official_eps(config),))
 
 
 def _fnv1a(name: str) -> int:

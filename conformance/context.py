@@ -87,9 +87,9 @@ class Context:
     def expected(self, tokens: Sequence[int], start: Mapping[str, Array]) -> Expected:
         """The reference's run, and the bounds of its taps and of its final state."""
         value, yardstick = self.oracle.value(tokens, start), self.oracle.yardstick(tokens, start)
-        taps = {name: bounds(want, yardstick.taps[name], self.dtype) for name, want in value.taps.items()}
+        taps = {name: bounds(want, [yardstick.taps[name]], self.dtype) for name, want in value.taps.items()}
         state = {
-            name: bounds(want, yardstick.state[name], self.dtype, token_axis=False)
+            name: bounds(want, [yardstick.state[name]], self.dtype, token_axis=False)
             for name, want in value.state.items()
         }
         return value, taps, state

@@ -9,7 +9,7 @@ from ..errors import InputError
 from ..traces import OPTIONAL_TAPS, Trace, op_of, state_tensors, taps
 from .compare import compare
 from .engine import Array
-from .tolerances import TRACE, UNIT_ROUNDOFF, trace_bounds
+from .tolerances import TRACE, UNIT_ROUNDOFF, trace_16_bit, trace_bounds
 
 __all__ = ["Diff", "Row", "diff", "relative_tolerance"]
 
@@ -54,9 +54,7 @@ class Diff:
 def relative_tolerance(a: Trace, b: Trace) -> float:
     """What two engines of these dtypes may differ by, relative to a tensor's root mean square."""
     dtype = max((a.dtype, b.dtype), key=lambda dtype: UNIT_ROUNDOFF[dtype])
-    # A 16-bit engine rounds every value: the same factor over its roundoff would be more than the values themselves, so
-    # it is taken over the two dozen roundings of a block instead.
-    return TRACE.get(dtype, 24 * UNIT_ROUNDOFF[dtype])
+    return TRACE[dtype] if dtype in TRACE else trace_16_bit(dtype, _layers(a, b))
 
 
 def diff(a: Trace, b: Trace, relative: float) -> Diff:
@@ -88,14 +86,17 @@ def diff(a: Trace, b: Trace, relative: float) -> Diff:
 
 
 def _execution_order(a: Trace, b: Trace) -> Iterator[str]:
-    layers = 1 + max(
-        (int(name.split(".")[1]) for name in {*a.tensors, *b.tensors} if name.startswith("blocks.")), default=-1
-    )
+    layers = _layers(a, b)
     for tap in taps(layers):
         yield tap.name
         if op_of(tap.name) == "att.wkv":
             yield from (tap.name.removesuffix("att.wkv") + name for name in OPTIONAL_TAPS)
     yield from (tensor.name for tensor in state_tensors(layers))
+
+
+def _layers(a: Trace, b: Trace) -> int:
+    blocks = (int(name.split(".")[1]) for name in {*a.tensors, *b.tensors} if name.startswith("blocks."))
+    return 1 + max(blocks, default=0)
 
 
 def _row(name: str, a: Array, b: Array, tokens: int, relative: float) -> Row:

@@ -8,7 +8,7 @@ import numpy as np
 from ..checkpoint import Checkpoint
 from ..reference import Tap, forward
 from .engine import Array, Arrays
-from .tolerances import round_to
+from .tolerances import jitter, round_to
 
 __all__ = ["Oracle", "Run"]
 
@@ -61,8 +61,8 @@ class Oracle:
         where it is made and nowhere else.
         """
         value, yardstick = (
-            self._run_isolated(kind, tokens, start, taps, rounding)
-            for kind, rounding in ((np.float64, round_to("float64")), (np.float32, round_to(self._dtype)))
+            self._run_isolated(kind, tokens, start, taps, round_to(dtype), jitter(dtype))
+            for kind, dtype in ((np.float64, "float64"), (np.float32, self._dtype))
         )
         return value, yardstick
 
@@ -79,13 +79,14 @@ class Oracle:
         start: Mapping[str, Array],
         taps: Mapping[str, Array],
         rounding: Tap,
+        inputs: Tap,
     ) -> Run:
         own: Arrays = {}
         record = recording(own, rounding)
 
         def tap(name: str, value: Array) -> Array:
             record(name, value)
-            return taps[name].astype(kind) if name in taps else own[name]
+            return inputs(name, taps[name].astype(kind)) if name in taps else own[name]
 
         begin = {name: value.astype(kind) for name, value in start.items()}
         _, state = forward(self._of(kind), self.config, tokens, begin, tap)

@@ -5,14 +5,15 @@ float64 is the noise an honest engine may have too. A bound is a multiple of the
 values, or one head's where a tensor has heads), so that a loud head does not hide a quiet one.
 """
 
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 
 from .engine import Array
 
-__all__ = ["SAFETY", "TRACE", "UNIT_ROUNDOFF", "bounds", "round_to", "trace_bounds"]
+__all__ = ["SAFETY", "TIE", "TRACE", "UNIT_ROUNDOFF", "bounds", "jitter", "round_to", "trace_16_bit", "trace_bounds"]
 
 # Half the distance from 1 to the next number.
 UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
@@ -22,21 +23,24 @@ UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, 
 # of four; a chunked recurrence adds sixteen products where the sequential one adds one, a factor of √16. 4 · 4 = 16.
 SAFETY = 16.0
 
+# Of a near tie between two logits. The maxima's factor of four alone: choosing a token adds nothing up.
+TIE = 4.0 / SAFETY
+
 # A stored trace has no yardstick beside it, and its reader should not need the slow reference. An fp32 engine in torch
 # is within 1.6e-5 of the logits' standard deviation; 1e-4 leaves a factor of six. float64 has the same factor over the
 # trace's own float32 storage (2⁻²⁴).
 TRACE = {"float32": 1e-4, "float64": 6 * 2.0**-24}
 
 
-def bounds(want: Array, yardstick: Array, dtype: str, *, token_axis: bool = True) -> Array:
+def bounds(want: Array, yardsticks: Sequence[Array], dtype: str, *, token_axis: bool = True) -> Array:
     """The largest |engine − want| allowed, for each row of `want` (all axes but the last).
 
-    `yardstick` is the reference in the engine's precision: for float32 a float32 run, for float64 that same run scaled
-    by the ratio of the roundoffs, for the 16-bit types a float32 run rounded at every tap. A row's noise is never taken
-    below the root mean square of that of its like (the same head at every token; in a state, every row of the head),
-    since one row's can be small by luck, nor below the rounding of its largest value.
+    `yardsticks` are runs of the reference in the engine's precision: for float32 a float32 run, for float64 that same
+    run scaled by the ratio of the roundoffs, for the 16-bit types float32 runs rounded or jittered at every tap. A
+    row's noise is never taken below the root mean square of that of its like (the same head at every token; in a state,
+    every row of the head), since one row's can be small by luck, nor below the rounding of its largest value.
     """
-    noise = np.abs(yardstick.astype(np.float64) - want).max(axis=-1)
+    noise = np.max([np.abs(run.astype(np.float64) - want).max(axis=-1) for run in yardsticks], axis=0)
     if dtype == "float64":
         noise = noise * (UNIT_ROUNDOFF["float64"] / UNIT_ROUNDOFF["float32"])
     alike = 0 if token_axis else -1
@@ -53,6 +57,15 @@ def trace_bounds(want: Array, relative: float, *, token_axis: bool = True) -> Ar
     return relative * np.sqrt(np.maximum(typical, mean_square))
 
 
+def trace_16_bit(dtype: str, layers: int) -> float:
+    """What TRACE is for a 16-bit engine of so many blocks.
+
+    It rounds each of the two dozen values of a block, and roundings add up like a random walk: √(24 · layers) of them.
+    The largest of a tensor's values is up to 8 times their root mean square (4 for normal ones, and taps multiply two).
+    """
+    return 8 * float(np.sqrt(24 * layers)) * UNIT_ROUNDOFF[dtype]
+
+
 def round_to(dtype: str) -> Callable[[str, Array], Array]:
     """A tap that keeps each value as an engine of `dtype` would hand it on.
 
@@ -66,5 +79,24 @@ def round_to(dtype: str) -> Callable[[str, Array], Array]:
         if name.endswith("att.w"):
             return value
         return torch.from_numpy(np.ascontiguousarray(value)).to(kind).to(torch.float32).numpy()
+
+    return tap
+
+
+def jitter(dtype: str, draw: int = 0) -> Callable[[str, Array], Array]:
+    """A tap that moves each value of a 16-bit engine by one rounding, up or down at random.
+
+    Inside a formula such an engine rounds too (a LoRA's hidden layer, its sum with the bias). What that does to the
+    result is what the same relative change of its inputs does: a rounded sum is the sum of slightly different terms.
+    """
+    if dtype in ("float32", "float64"):
+        return lambda name, value: value
+
+    def tap(name: str, value: Array) -> Array:
+        if name.endswith("att.w"):
+            return value
+        random = np.random.default_rng([zlib.crc32(name.encode()), draw])
+        signs = random.choice(np.array([-1, 1], value.dtype), value.shape)
+        return value * (1 + UNIT_ROUNDOFF[dtype] * signs)
 
     return tap

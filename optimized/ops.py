@@ -11,14 +11,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-EXP_MINUS_HALF = math.exp(-0.5)
+DECAY_SCALE = -math.exp(-0.5) / math.log(2)  # w = exp(−e^(−1/2) · σ) = 2^(DECAY_SCALE · σ)
 
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:
     """x W for each token. x (..., in), weight (in, out) → (..., out)."""
     rows = x.reshape(-1, x.shape[-1])
-    # numpy's BLAS multiplies float32 up to twice as fast as torch's, a single row above all; no operand is copied.
-    on_numpy = x.is_cpu and x.dtype == torch.float32
+    # numpy's BLAS streams a float32 matrix past one row up to twice as fast as torch's. More rows are left to torch:
+    # with its own threads busy around it, a second thread pool costs more than it brings.
+    on_numpy = len(rows) == 1 and x.is_cpu and x.dtype == torch.float32
     y = torch.from_numpy(rows.numpy() @ weight.numpy()) if on_numpy else rows @ weight  # (rows, out)
     return y.view(*x.shape[:-1], -1)
 
@@ -46,9 +47,12 @@ def lora(x: Tensor, down: Tensor, up: Tensor, activation: Callable[[Tensor], Ten
 
 
 def decay(xw: Tensor, w0: Tensor, w1: Tensor, w2: Tensor) -> Tensor:
-    """w = exp(−e^(−1/2) · σ(w0 + tanh(xw w1) w2)), float32 from w0 on: it is close to 1, and its powers matter."""
+    """w = exp(−e^(−1/2) · σ(w0 + tanh(xw w1) w2)), float32 from w0 on: it is close to 1, and its powers matter.
+
+    As a power of 2, because torch hands `exp` to MKL, which wakes its threads for a single row and slows decode down.
+    """
     level = w0 + lora(xw, w1, w2, torch.tanh).float()
-    return torch.exp(torch.sigmoid(level) * -EXP_MINUS_HALF)
+    return torch.exp2(torch.sigmoid(level) * DECAY_SCALE)
 
 
 def in_context_rate(xa: Tensor, a0: Tensor, a1: Tensor, a2: Tensor) -> Tensor:

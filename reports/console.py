@@ -18,7 +18,7 @@ def print_report(report: Report, console: Console) -> None:
     """The table of each model, what is wrong, and the verdict."""
     for model in report.models:
         console.print()
-        console.print(_table(report, model))
+        console.print(_table(report, model, wide=console.width >= 100))
         for check in model.checks:
             _print_findings(report, model, check, console)
     console.print()
@@ -28,7 +28,7 @@ def print_report(report: Report, console: Console) -> None:
     console.print(line)
 
 
-def _table(report: Report, model: ModelReport) -> Table:
+def _table(report: Report, model: ModelReport, *, wide: bool) -> Table:
     title = f"{report.engine} {report.dtype} · {model.model}"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     table.add_column("check", no_wrap=True)
@@ -36,6 +36,8 @@ def _table(report: Report, model: ModelReport) -> Table:
     table.add_column("compared", justify="right", no_wrap=True)
     table.add_column("of bound", justify="right", no_wrap=True)
     table.add_column("s", justify="right", no_wrap=True)
+    if wide:
+        table.add_column("what was compared", no_wrap=True)
     for check in model.checks:
         table.add_row(
             check.id,
@@ -43,6 +45,7 @@ def _table(report: Report, model: ModelReport) -> Table:
             f"{check.compared}/{check.expected}",
             f"{check.worst:.2g}",
             f"{check.seconds:.1f}",
+            *([check.note] if wide else []),
         )
     return table
 

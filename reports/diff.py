@@ -35,10 +35,9 @@ def print_diff(result: Diff, relative: float, console: Console) -> None:
         place = first.name + ("" if first.token is None else f" · token {first.token}")
         console.print(Text(f"FAIL  {place}: {first.message}", style="bold red"))
     counted = f"compared {len(result.rows)}/{len(result.rows) + len(result.only_a) + len(result.only_b)} tensors"
-    tokens = f"{result.tokens} tokens"
+    console.print(f"{counted}, {result.tokens} tokens, tolerance {relative:.2g} of each rms")
     if result.tokens_a != result.tokens_b:
-        tokens += f" (of {result.tokens_a} and {result.tokens_b}; the states are after different tokens)"
-    console.print(f"{counted}, {tokens}, tolerance {relative:.2g} of each tensor's rms")
+        console.print(f"texts of {result.tokens_a} and {result.tokens_b} tokens: their states are not compared")
     for which, names in (("first", result.only_a), ("second", result.only_b)):
         if names:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""

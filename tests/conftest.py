@@ -1,14 +1,14 @@
 """What the tests share: the command, as a user would type it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pytest
+
 from gander.cli import main
 
 
-@dataclass(frozen=True)
-class Typed:
+class Typed(NamedTuple):
     """What a command did."""
 
     status: int

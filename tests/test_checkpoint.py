@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from gander import checkpoint as cp
-from gander.checkpoint import LAYER_0_UNUSED, Checkpoint, Config, convert, load, shapes, write
-from gander.cli import main
-from gander.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
+
+from gander import checkpoint as cp
+from gander.checkpoint import LAYER_0_UNUSED, Checkpoint, Config, convert, load, shapes, write
+from gander.errors import InputError
 
 TINY = Path(__file__).parents[2] / "shared/data/tiny-rwkv7-834k/model.safetensors"
 
@@ -69,20 +69,6 @@ def assert_same_bits(one: Tensors, other: Tensors) -> None:
     for name, tensor in one.items():
         assert (tensor.dtype, tensor.shape) == (other[name].dtype, other[name].shape), name
         assert torch.equal(tensor.contiguous().view(torch.uint8), other[name].contiguous().view(torch.uint8)), name
-
-
-@pytest.fixture
-def gander(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command; its exit status, stdout and stderr."""
-
-    def run(*args: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["gander", *map(str, args)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        assert isinstance(stop.value.code, int)
-        return stop.value.code, *capsys.readouterr()
-
-    return run
 
 
 # Layout

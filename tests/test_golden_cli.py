@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from gander.checkpoint import load
 from gander.golden import open_model, read_manifest
 

@@ -5,6 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+
 from gander.checkpoint import write
 from gander.errors import InputError
 from gander.golden import NAMES, RANDOM_SIZES, open_model, read_manifest, start_of, start_state

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from gander.errors import InputError
 from gander.golden import GOLDEN, HOLDS, NAMES, greedy, make, open_model, read_manifest, record, verify
 from gander.golden.manifest import MANIFEST, write_manifest

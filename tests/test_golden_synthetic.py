@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+
 from gander.checkpoint import shapes
 from gander.checkpoint.synthetic import CHUNK, Fill, Part, bits, filled
 from gander.golden import GOLDEN, NAMES, RECIPES, open_model

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
+
 from gander import traces
 from gander.errors import InputError
 from gander.traces import Trace, read, write
-from safetensors.torch import save_file
 
 MODEL = "0123456789abcdef" * 4
 METADATA = {

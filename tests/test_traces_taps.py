@@ -1,6 +1,7 @@
 """The names of taps and states."""
 
 import pytest
+
 from gander.errors import InputError
 from gander.traces import block_tensors, named, op_of, state_tensors, taps
 

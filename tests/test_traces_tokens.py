@@ -1,6 +1,7 @@
 """Tokens as a user writes them."""
 
 import pytest
+
 from gander.errors import InputError
 from gander.traces import check_tokens, parse_tokens
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from gander.checkpoint import load, write
 from gander.golden import NAMES, open_model, read_manifest
 from gander.reference import forward, initial_state

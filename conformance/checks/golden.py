@@ -11,7 +11,7 @@ from ..compare import Tally
 from ..context import Context, end_to_end
 from ..engine import Array, Arrays
 from ..registry import check
-from ..tolerances import TRACE, trace_bounds
+from ..tolerances import TIE, TRACE, trace_bounds
 
 
 @check("golden.taps", "every tap of the stored traces", needs=("taps",), golden=True)
@@ -47,9 +47,8 @@ def tokens(context: Context, tally: Tally) -> str | None:
         want = trace.tensors["logits"]
         got = _run(context, entry, trace)["logits"]
         second, first = np.sort(want, axis=-1)[:, -2:].T
-        near = first - second <= 2 * _bounds(
-            context, entry, trace, "logits"
-        )  # either of the two may be off by one bound
+        bound = TIE * _bounds(context, entry, trace, "logits")
+        near = first - second <= 2 * bound  # either of the two may be off
         wrong = ~near & ~(got.argmax(-1) == want.argmax(-1))
         wrong |= ~np.isfinite(got).all(-1)  # argmax of NaN is no choice
         tally.expected += 1
