@@ -3,8 +3,8 @@
     env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE pytest benchmarks/test_speed.py --benchmark-columns=min,median,ops
 
 Those two variables tell numpy's BLAS which processor it is on; set for another one, they make it slow. Weights are
-random: speed does not depend on them. An engine is timed only after its logits agree with the other's. Both are asked
-for the logits of all 512 tokens. The column of ratios (in brackets) is within a group: the best is 1.0.
+random: speed does not depend on them. No engine is timed before its logits are the reference's. In the table, a number
+in brackets is the ratio to the best of its group. Both engines give the logits of all 512 tokens.
 """
 
 import os
@@ -13,34 +13,68 @@ import numpy as np
 import pytest
 import torch
 
+from gander import reference
 from gander.golden import open_model
 from gander.optimized import Engine
 
-SPEC = "random:0.1B"
 TOKENS = np.random.default_rng(0).integers(0, 65536, 512).tolist()
-AGREE = 1e-4  # of the logits' standard deviation: two float32 engines, of which one rounds e^(−1/2) to six digits
+PROMPT, NEXT = TOKENS[:20], TOKENS[20:21]
+AGREE = 1e-4  # of the logits' standard deviation: float32 rounding through 12 layers, and PyPI's six digits of e^(−1/2)
 
 
-class Optimized:
-    def __init__(self, checkpoint, _):
-        self.engine = Engine()
-        self.engine.load(checkpoint)
-        self.state = self.engine.initial_state()
-
-    def forward(self, tokens):
-        return self.engine.forward(tokens, self.state)
+@pytest.fixture(scope="module")
+def checkpoint():
+    return open_model("random:0.1B")
 
 
-class Rwkv:
-    def __init__(self, checkpoint, folder):
-        pytest.importorskip("rwkv", reason="PyPI rwkv is not installed: pip install 'gander-rwkv[peers]'")
-        os.environ["RWKV_V7_ON"] = os.environ["RWKV_JIT_ON"] = "1"  # read when rwkv.model is imported
-        from rwkv.model import RWKV
+@pytest.fixture(scope="module")
+def logits(checkpoint):
+    """What the reference says of PROMPT and NEXT, in float64."""
+    state = reference.initial_state(checkpoint.config)
+    return reference.forward(checkpoint.weights(), checkpoint.config, PROMPT + NEXT, state)[0]
 
-        torch.save(checkpoint.tensors, folder / "model.pth")
-        self.model = RWKV(str(folder / "model"), "cpu fp32")
-        self.state = None
 
-    def forward(self, tokens):
-        logits, self.state = self.model.forward(list(tokens), self.state, full_output=True)
-        return logits.numpy().reshape(len(tokens), -1)
+def optimized(checkpoint, folder):
+    engine = Engine()
+    engine.load(checkpoint)
+    state = engine.initial_state()
+    return lambda tokens: engine.forward(tokens, state)
+
+
+def rwkv(checkpoint, folder):
+    pytest.importorskip("rwkv", reason="PyPI rwkv is not installed: pip install 'gander-rwkv[peers]'")
+    os.environ["RWKV_V7_ON"] = os.environ["RWKV_JIT_ON"] = "1"  # read once, when rwkv.model is imported
+    from rwkv.model import RWKV
+
+    torch.save(checkpoint.tensors, folder / "model.pth")
+    model, state = RWKV(str(folder / "model"), "cpu fp32"), None
+
+    def forward(tokens):
+        nonlocal state
+        logits, state = model.forward(tokens, state, full_output=True)
+        return logits.view(len(tokens), -1).numpy()
+
+    return forward
+
+
+@pytest.fixture(scope="module", params=[optimized, rwkv], ids=lambda start: start.__name__)
+def forward(request, checkpoint, logits, tmp_path_factory):
+    """An engine's `forward(tokens)`, its state behind it, proved on a prefill and a step."""
+    forward = request.param(checkpoint, tmp_path_factory.mktemp("model"))
+    got = np.concatenate([forward(PROMPT), forward(NEXT)])
+    worst = np.abs(got - logits).max() / logits.std()
+    if not worst <= AGREE:
+        pytest.fail(f"not timed: logits differ from the reference's by {worst:.1e} of their standard deviation")
+    return forward
+
+
+@pytest.mark.benchmark(group="prefill 512 tokens")
+def test_prefill(benchmark, forward):
+    benchmark.extra_info["tokens"] = len(TOKENS)
+    benchmark.pedantic(forward, (TOKENS,), rounds=5, warmup_rounds=1)
+
+
+@pytest.mark.benchmark(group="decode 1 token")
+def test_decode(benchmark, forward):
+    benchmark.extra_info["tokens"] = len(NEXT)
+    benchmark.pedantic(forward, (NEXT,), rounds=50, warmup_rounds=5)

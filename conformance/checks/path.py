@@ -13,8 +13,11 @@ from ..context import Context, Expected, path_name, splits
 from ..engine import Array
 from ..registry import check
 
-SPLIT = 7  # tokens that are cut in every way: 64 ways
-ROWS = (1, 5, 16, 17, 33)  # unequal lengths of a batch: around a chunk's end
+# For ordinary models, and for large ones, of which every token costs.
+SPLIT = {False: 7, True: 4}  # tokens that are cut in every way: 64 ways, 8 ways
+LENGTHS = {False: (1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 130), True: (1, 16, 33)}  # around the ends of chunks
+ROLLBACKS = {False: 9, True: 3}
+ROWS = (1, 5, 16, 17, 33)  # unequal lengths of a batch
 CHUNKS = (1, 2, 7, 16, 32)
 
 
@@ -35,24 +38,25 @@ def _compare(
     tally.tensor("logits", logits, value.logits, taps["logits"], path=path)
 
 
-@check("path.split", f"every split of {SPLIT} tokens into calls gives the same logits and final state")
+@check("path.split", "every split of 7 tokens (of a large model: 4) into calls gives the same logits and final state")
 def split(context: Context, tally: Tally) -> str | None:
     """From one call to step by step."""
-    tokens = context.tokens[:SPLIT]
-    for parts in splits(SPLIT):
+    number = SPLIT[context.large]
+    tokens = context.tokens[:number]
+    for parts in splits(number):
         state = context.engine.initial_state()
         _compare(context, tally, tokens, context.run(tokens, state, parts), state, path_name(parts))
-    return f"{2 ** (SPLIT - 1)} splits"
+    return f"{2 ** (number - 1)} splits of {number} tokens"
 
 
 @check("path.length", "calls of 1 to 130 tokens end in the right state")
 def length(context: Context, tally: Tally) -> str | None:
     """Lengths around the chunk sizes that engines use."""
-    lengths = [n for n in (1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 130) if n <= len(context.tokens)]
+    lengths = LENGTHS[context.large]
     for n in lengths:
         tokens, state = context.tokens[:n], context.engine.initial_state()
         _compare(context, tally, tokens, context.run(tokens, state, [n]), state, f"prefill:{n}")
-    return "tokens " + ", ".join(map(str, lengths))
+    return "lengths " + ", ".join(map(str, lengths))
 
 
 @check("path.start", "a random, unsymmetric start state is imported, used and exported", needs=("state",))
@@ -74,7 +78,7 @@ def start(context: Context, tally: Tally) -> str | None:
 @check("path.chunk", "the chunk size of prefill changes nothing", needs=("chunk",))
 def chunk(context: Context, tally: Tally) -> str | None:
     """Chunks that divide the tokens, and chunks that do not."""
-    tokens = context.tokens[:67]
+    tokens = context.tokens[: len(context.tokens) // 2 + 2]  # no multiple of a chunk
     try:
         for size in CHUNKS:
             context.engine.set_chunk(size)
@@ -146,7 +150,9 @@ def clone(context: Context, tally: Tally) -> str | None:
 
 
 @check(
-    "path.snapshot", "rolling back 1 to 9 tokens, prefilled or stepped, leaves no trace of them", needs=("snapshot",)
+    "path.snapshot",
+    "rolling back tokens, prefilled or stepped, leaves no trace of them",
+    needs=("snapshot",),
 )
 def snapshot(context: Context, tally: Tally) -> str | None:
     """One snapshot, come back to after every length."""
@@ -154,7 +160,7 @@ def snapshot(context: Context, tally: Tally) -> str | None:
     state = context.engine.initial_state()
     head = context.run(tokens[:7], state, [7])
     taken = context.engine.snapshot(state)
-    for n in range(1, 10):
+    for n in range(1, ROLLBACKS[context.large] + 1):
         for parts in ((n,), (1,) * n):
             context.run(context.tokens[20 : 20 + n], state, parts)
             context.engine.rollback(state, taken)
@@ -168,15 +174,14 @@ def snapshot(context: Context, tally: Tally) -> str | None:
 @check("path.threads", "the number of threads changes nothing: 1, 2, H−1, H+1", needs=("threads",))
 def threads(context: Context, tally: Tally) -> str | None:
     """Work is often cut by heads: fewer threads than heads, and more."""
-    tokens = context.tokens[:33]
+    tokens = context.tokens[:19]
     counts = sorted({1, 2, max(1, context.config.heads - 1), context.config.heads + 1})
     try:
         for count in counts:
             context.engine.set_threads(count)
-            for parts in ((33,), (1,) * 33):
-                state = context.engine.initial_state()
-                path = f"{count} threads, {path_name(parts)}"
-                _compare(context, tally, tokens, context.run(tokens, state, parts), state, path)
+            state = context.engine.initial_state()
+            logits = context.run(tokens, state, [17, 1, 1])
+            _compare(context, tally, tokens, logits, state, f"{count} threads, split:17+1+1")
     finally:
         context.engine.set_threads(None)
     return "threads " + ", ".join(map(str, counts))
