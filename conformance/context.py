@@ -47,9 +47,14 @@ class Context:
         self._kept: dict[Hashable, Any] = {}
 
     @cached_property
+    def parameters(self) -> int:
+        """How many numbers the model has."""
+        return sum(tensor.numel() for tensor in self.checkpoint.tensors.values())
+
+    @cached_property
     def large(self) -> bool:
         """Whether a token costs so much that checks must do with fewer of them."""
-        return sum(tensor.numel() for tensor in self.checkpoint.tensors.values()) > LARGE
+        return self.parameters > LARGE
 
     @cached_property
     def tokens(self) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from threadpoolctl import threadpool_limits
 
 from .. import __version__
 from ..checkpoint import Checkpoint
+from ..errors import InputError
 from ..golden import GoldenSet
 from .checks import LOAD_ENGINE
 from .compare import Tally
@@ -47,12 +48,20 @@ def run(
         chosen = [check for check in checks if golden is not None or not check.golden]
         if reports:  # a formula alone knows no model: once is enough
             chosen = [check for check in chosen if "apply" not in check.needs]
-        if not chosen and len(models) > 1:
+        if not chosen:
             continue
+        guard = Guard(engine, checkpoint.config.vocab)
         named = partial(_named, progress, model)
-        results = _check_model(engine, checkpoint, golden, chosen, seed, named)
+        context = Context(guard, engine.dtype, frozenset(engine.capabilities), checkpoint, golden, seed, named)
+        with threadpool_limits(1 if context.parameters < SMALL else None):
+            results = _check_model(context, chosen)
         reports.append(ModelReport(model, checkpoint.fingerprint(), tuple(results)))
-    assert engine is not None, "models is empty"
+    if not reports:
+        raise InputError(
+            "none of these checks can be asked of these models",
+            expected="for golden.*, a model with stored traces",
+            mend="gander golden make, then gander check --golden DIR",
+        )
     return Report(engine.name, engine.dtype, __version__, command, tuple(reports), time.perf_counter() - began)
 
 
@@ -60,32 +69,11 @@ def _named(progress: Progress, model: str, text: str) -> None:
     progress(f"{model} · {text}")
 
 
-def _check_model(
-    engine: Any,
-    checkpoint: Checkpoint,
-    golden: GoldenSet | None,
-    checks: Sequence[Check],
-    seed: int,
-    progress: Progress,
-) -> list[CheckResult]:
-    small = sum(tensor.numel() for tensor in checkpoint.tensors.values()) < SMALL
-    with threadpool_limits(1 if small else None):
-        return _run_checks(engine, checkpoint, golden, checks, seed, progress)
-
-
-def _run_checks(
-    engine: Any,
-    checkpoint: Checkpoint,
-    golden: GoldenSet | None,
-    checks: Sequence[Check],
-    seed: int,
-    progress: Progress,
-) -> list[CheckResult]:
-    guard = Guard(engine, checkpoint.config.vocab)
-    context = Context(guard, engine.dtype, engine.capabilities, checkpoint, golden, seed, progress)
+def _check_model(context: Context, checks: Sequence[Check]) -> list[CheckResult]:
+    """Every check; but only why there is nothing to check, if the engine does not take the weights."""
     began = time.perf_counter()
     try:
-        guard.load(checkpoint)
+        context.engine.load(context.checkpoint)
         answers = _one(CHECKS[LOAD_ENGINE], context)
     except EngineFault as fault:
         answers = _result(LOAD_ENGINE, Tally(), began, fault)
@@ -93,7 +81,7 @@ def _run_checks(
         checks = [CHECKS[LOAD_ENGINE], *checks]
     results = []
     for check in checks:
-        progress(check.id)
+        context.progress(check.id)
         if check.id == LOAD_ENGINE:
             results.append(answers)
         elif answers.findings and check.id != "load.census":
@@ -101,7 +89,11 @@ def _run_checks(
             results.append(_result(check.id, Tally(), time.perf_counter(), note=blocked))
         else:
             results.append(_one(check, context))
-    guard.close()
+    began = time.perf_counter()
+    try:
+        context.engine.close()
+    except EngineFault as fault:
+        results.append(_result("load.close", Tally(), began, fault))
     return results
 
 

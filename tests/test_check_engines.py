@@ -167,6 +167,15 @@ class NoTaps(Optimized):
 class UnknownCapability(Optimized):
     capabilities = Optimized.capabilities | {"tapes"}
 
+class UnknownDtype(Optimized):
+    def __init__(self):
+        super().__init__()
+        self.dtype = "fp32"
+
+class RaisesOnClose(Optimized):
+    def close(self):
+        raise OSError("cannot unmap")
+
 class NotAnEngine:
     pass
 '''
@@ -253,6 +262,7 @@ def test_the_run_goes_on_after_an_engine_raised(check: Callable) -> None:
         ("RaisesOnLoad", "raised MemoryError: no room"),
         ("RaisesWhenMade", "raised OSError when it was made: no such device"),
         ("UnknownCapability", "claims an unknown capability 'tapes': did you mean 'taps'"),
+        ("UnknownDtype", "has an unknown dtype 'fp32'"),
         ("NotAnEngine", "is no engine: it lacks name, dtype, capabilities, load, initial_state, forward, close"),
     ],
 )
@@ -265,6 +275,12 @@ def test_an_engine_that_cannot_be_used_fails_once(check: Callable, name: str, me
         "load.engine": "FAIL",
         "path.split": "INCOMPLETE",
     }
+
+
+def test_an_engine_that_cannot_be_closed_fails(check: Callable) -> None:
+    report, status = check("RaisesOnClose", "load")
+    assert status == 1
+    assert first_finding(report, "load.close")["message"] == "raised OSError: cannot unmap"
 
 
 def test_a_missing_tap_is_incomplete(check: Callable) -> None:

@@ -19,6 +19,7 @@ import pytest
         (["-m", "golden:adversaria"], "'adversaria'\n  expected: did you mean 'adversarial'?"),
         (["-m", "no/such/file.pth"], "no/such/file.pth"),
         (["-m", "golden:narrow", "--golden", "no/such/folder"], "cannot read no/such/folder/manifest.json"),
+        (["-m", "random:0.1B", "--only", "golden"], "none of these checks can be asked of these models"),
         (["--dtype", "float8"], "'float8' is not one of"),
         (["--seed", "-1"], "-1"),
     ],

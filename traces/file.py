@@ -122,8 +122,9 @@ def write(path: str | os.PathLike[str], trace: Trace) -> None:
                 file.write(array.tobytes())
         partial.replace(path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise InputError(f"cannot write {path}: {error.strerror}") from error
+    finally:
+        partial.unlink(missing_ok=True)  # is gone already, unless something stopped this, an interrupt included
 
 
 def _contents(path: Path) -> tuple[dict[str, str], dict[str, _Stored], memoryview]:

@@ -8,6 +8,7 @@ from importlib import import_module
 from ...errors import InputError, nearest
 from ..engine import CAPABILITIES, Engine
 from ..guard import EngineFault
+from ..tolerances import UNIT_ROUNDOFF
 from . import ENGINES, IMPORT_TIMEOUT
 
 __all__ = ["engine_factory"]
@@ -47,6 +48,10 @@ def engine_factory(
                    if not hasattr(engine, verb)]  # fmt: skip
         if lacking:
             raise EngineFault(spec, f"is no engine: it lacks {', '.join(lacking)} (see gander/conformance/engine.py)")
+        if engine.dtype not in UNIT_ROUNDOFF:
+            raise EngineFault(
+                spec, f"has an unknown dtype {engine.dtype!r}: {nearest(str(engine.dtype), UNIT_ROUNDOFF)}"
+            )
         unknown = sorted(set(engine.capabilities) - set(CAPABILITIES))
         if unknown:
             raise EngineFault(spec, f"claims an unknown capability {unknown[0]!r}: {nearest(unknown[0], CAPABILITIES)}")
