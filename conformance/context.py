@@ -95,10 +95,12 @@ class Context:
 
     def expected(self, tokens: Sequence[int], start: Mapping[str, Array]) -> Expected:
         """The reference's run, and the bounds of its taps and of its final state."""
-        value, yardstick = self.oracle.value(tokens, start), self.oracle.yardstick(tokens, start)
-        taps = {name: bounds(want, [yardstick.taps[name]], self.dtype) for name, want in value.taps.items()}
+        value, yardsticks = self.oracle.value(tokens, start), self.oracle.yardsticks(tokens, start)
+        taps = {
+            name: bounds(want, [run.taps[name] for run in yardsticks], self.dtype) for name, want in value.taps.items()
+        }
         state = {
-            name: bounds(want, [yardstick.state[name]], self.dtype, token_axis=False)
+            name: bounds(want, [run.state[name] for run in yardsticks], self.dtype, token_axis=False)
             for name, want in value.state.items()
         }
         return value, taps, state

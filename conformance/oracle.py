@@ -8,7 +8,7 @@ import numpy as np
 from ..checkpoint import Checkpoint
 from ..reference import Tap, forward
 from .engine import Array, Arrays
-from .tolerances import jitter, round_to
+from .tolerances import DRAWS, jitter, round_to
 
 __all__ = ["Oracle", "Run"]
 
@@ -24,6 +24,10 @@ class Run:
     def logits(self) -> Array:
         """(T, V)."""
         return self.taps["logits"]
+
+
+def _as_it_is(name: str, value: Array) -> Array:
+    return value
 
 
 def recording(into: Arrays, then: Tap) -> Tap:
@@ -44,27 +48,28 @@ class Oracle:
         self.config = checkpoint.config
         self._checkpoint = checkpoint
         self._dtype = dtype  # the engine's
+        self._jitters = [jitter(dtype, draw) for draw in range(1, DRAWS)]
         self._weights: dict[type[np.floating], Mapping[str, Array]] = {}
 
     def value(self, tokens: Sequence[int], start: Mapping[str, Array]) -> Run:
         """The reference in float64: what is right."""
-        return self._run(np.float64, tokens, start, lambda name, value: value)
+        return self._run(np.float64, tokens, start, _as_it_is)
 
-    def yardstick(self, tokens: Sequence[int], start: Mapping[str, Array]) -> Run:
+    def yardsticks(self, tokens: Sequence[int], start: Mapping[str, Array]) -> list[Run]:
         """The reference in the engine's precision (float64 is measured in float32, see tolerances.bounds)."""
-        return self._run(np.float32, tokens, start, round_to(self._dtype))
+        return [self._run(np.float32, tokens, start, move) for move in (round_to(self._dtype), *self._jitters)]
 
-    def isolated(self, tokens: Sequence[int], start: Mapping[str, Array], taps: Mapping[str, Array]) -> tuple[Run, Run]:
-        """Value and yardstick of each formula on the engine's own inputs.
+    def isolated(
+        self, tokens: Sequence[int], start: Mapping[str, Array], taps: Mapping[str, Array]
+    ) -> tuple[Run, list[Run]]:
+        """Value and yardsticks of each formula on the engine's own inputs.
 
         Every formula's result is recorded, then the engine's tap takes its place as input of the next: an error shows
         where it is made and nowhere else.
         """
-        value, yardstick = (
-            self._run_isolated(kind, tokens, start, taps, round_to(dtype), jitter(dtype))
-            for kind, dtype in ((np.float64, "float64"), (np.float32, self._dtype))
-        )
-        return value, yardstick
+        value = self._run_isolated(np.float64, tokens, start, taps, _as_it_is)
+        moves = (_as_it_is, *self._jitters)
+        return value, [self._run_isolated(np.float32, tokens, start, taps, move) for move in moves]
 
     def _run(self, kind: type[np.floating], tokens: Sequence[int], start: Mapping[str, Array], then: Tap) -> Run:
         taps: Arrays = {}
@@ -78,15 +83,14 @@ class Oracle:
         tokens: Sequence[int],
         start: Mapping[str, Array],
         taps: Mapping[str, Array],
-        rounding: Tap,
-        inputs: Tap,
+        move: Tap,
     ) -> Run:
+        """`move` is what becomes of the engine's taps before they go into the next formula."""
         own: Arrays = {}
-        record = recording(own, rounding)
 
         def tap(name: str, value: Array) -> Array:
-            record(name, value)
-            return inputs(name, taps[name].astype(kind)) if name in taps else own[name]
+            own[name] = value
+            return move(name, taps[name].astype(kind)) if name in taps else value
 
         begin = {name: value.astype(kind) for name, value in start.items()}
         _, state = forward(self._of(kind), self.config, tokens, begin, tap)

@@ -13,7 +13,18 @@ import torch
 
 from .engine import Array
 
-__all__ = ["SAFETY", "TIE", "TRACE", "UNIT_ROUNDOFF", "bounds", "jitter", "round_to", "trace_16_bit", "trace_bounds"]
+__all__ = [
+    "DRAWS",
+    "SAFETY",
+    "TIE",
+    "TRACE",
+    "UNIT_ROUNDOFF",
+    "bounds",
+    "jitter",
+    "round_to",
+    "trace_16_bit",
+    "trace_bounds",
+]
 
 # Half the distance from 1 to the next number.
 UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
@@ -22,6 +33,9 @@ UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, 
 # equal to it. Both are maxima over tens to hundreds of roundings, and such maxima rarely differ by more than a factor
 # of four; a chunked recurrence adds sixteen products where the sequential one adds one, a factor of √16. 4 · 4 = 16.
 SAFETY = 16.0
+
+# Runs of the yardstick: one as it is, the others jittered.
+DRAWS = 4
 
 # Of a near tie between two logits. The maxima's factor of four alone: choosing a token adds nothing up.
 TIE = 4.0 / SAFETY
@@ -35,10 +49,11 @@ TRACE = {"float32": 1e-4, "float64": 6 * 2.0**-24}
 def bounds(want: Array, yardsticks: Sequence[Array], dtype: str, *, token_axis: bool = True) -> Array:
     """The largest |engine − want| allowed, for each row of `want` (all axes but the last).
 
-    `yardsticks` are runs of the reference in the engine's precision: for float32 a float32 run, for float64 that same
-    run scaled by the ratio of the roundoffs, for the 16-bit types float32 runs rounded or jittered at every tap. A
-    row's noise is never taken below the root mean square of that of its like (the same head at every token; in a state,
-    every row of the head), since one row's can be small by luck, nor below the rounding of its largest value.
+    `yardsticks` are runs of the reference in the engine's precision: float32 runs, whose taps are jittered by one
+    rounding or (16 bits) rounded; for a float64 engine their noise is scaled by the ratio of the roundoffs. A row's
+    noise is the largest of all runs, and never taken below the root mean square of that of its like (the same head at
+    every token; in a state, every row of the head), since one row's can be small by luck, nor below the rounding of its
+    largest value.
     """
     noise = np.max([np.abs(run.astype(np.float64) - want).max(axis=-1) for run in yardsticks], axis=0)
     if dtype == "float64":
@@ -83,20 +98,18 @@ def round_to(dtype: str) -> Callable[[str, Array], Array]:
     return tap
 
 
-def jitter(dtype: str, draw: int = 0) -> Callable[[str, Array], Array]:
-    """A tap that moves each value of a 16-bit engine by one rounding, up or down at random.
+def jitter(dtype: str, draw: int) -> Callable[[str, Array], Array]:
+    """A tap that moves each value by one rounding of the engine's dtype, up or down at random.
 
-    Inside a formula such an engine rounds too (a LoRA's hidden layer, its sum with the bias). What that does to the
-    result is what the same relative change of its inputs does: a rounded sum is the sum of slightly different terms.
+    Inside a formula an engine rounds too (each sum, a LoRA's hidden layer). What that does to the result is what the same
+    relative change of its inputs does: a rounded sum is the sum of slightly different terms. Where little is left of
+    large terms, one run's noise is small or large by luck: several draws tell how large.
     """
-    if dtype in ("float32", "float64"):
-        return lambda name, value: value
 
     def tap(name: str, value: Array) -> Array:
-        if name.endswith("att.w"):
-            return value
+        unit = UNIT_ROUNDOFF["float32" if name.endswith("att.w") or dtype == "float64" else dtype]
         random = np.random.default_rng([zlib.crc32(name.encode()), draw])
-        signs = random.choice(np.array([-1, 1], value.dtype), value.shape)
-        return value * (1 + UNIT_ROUNDOFF[dtype] * signs)
+        signs = random.choice([-1.0, 1.0], value.shape)
+        return (value * (1 + unit * signs)).astype(value.dtype)  # float64 between: 1 + u is 1 in float32
 
     return tap

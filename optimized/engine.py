@@ -103,6 +103,7 @@ class Engine:
         threadpool_limits(int(threads), user_api="blas")  # numpy's, which multiplies float32 matrices on the CPU
 
     @torch.inference_mode()
+    @np.errstate(all="ignore")
     def apply(self, op: str, inputs: Mapping[str, Array]) -> Arrays:
         outputs = apply(op, {name: self._input(name, x) for name, x in inputs.items()}, chunk=self._chunk)
         return {name: _array(output) for name, output in outputs.items()}

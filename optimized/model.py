@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,6 +15,7 @@ Tap = Callable[[str, Tensor], Tensor]  # sees a value under its name and gives i
 
 
 @torch.inference_mode()
+@np.errstate(all="ignore")  # infinities and NaN are the caller's to judge, on numpy's path as on torch's
 def forward(
     weights: Weights,
     tokens: Tensor,

@@ -147,12 +147,14 @@ def test_a_row_of_a_batch_is_as_it_is_alone(lengths, dtype):
         close_states(fast.export_state(state), fast.export_state(lone), dtype, 40)
 
 
+@pytest.mark.filterwarnings("error")
 def test_a_row_of_nan_stays_its_own():
     fast = loaded()
     states = [fast.import_state(start()), fast.import_state({name: x * np.nan for name, x in start().items()})]
     good, bad = fast.forward_batch([tokens(20), tokens(7)], states)
     assert np.isfinite(good).all() and np.isnan(bad).all()
     assert all(np.isfinite(x).all() for x in fast.export_state(states[0]).values())
+    assert np.isnan(fast.forward([1], states[1])).all()
 
 
 @pytest.mark.parametrize("w", [0.5453, 0.9, 1 - 2**-24])
@@ -276,11 +278,8 @@ def test_taps_are_copies_and_cost_nothing_when_not_asked(monkeypatch):
 
 
 def test_layer_0_may_hold_tensors_that_nobody_reads():
-    model = checkpoint()
-    extra = {
-        f"blocks.0.att.{name}": torch.full_like(model.tensors[f"blocks.1.att.{name}"], torch.nan) for name in ("v0",)
-    }
-    fast, more = loaded(), Engine()
+    model, fast, more = checkpoint(), loaded(), Engine()
+    extra = {"blocks.0.att.v0": torch.full((1, 1, model.config.width), torch.nan)}
     more.load(Checkpoint(model.config, model.tensors | extra, "official", "a test"))
     same = (e.forward(tokens(4), e.initial_state()) for e in (fast, more))
     np.testing.assert_array_equal(*same)

@@ -19,8 +19,11 @@ def isolated(context: Context, tally: Tally) -> str | None:
         got = context.engine_run(context.tokens, parts)
         shapes = {tap.name: tap.shape({**context.config.dims, "T": len(context.tokens)}) for tap in _taps(context)}
         usable = {name: value for name, value in got.items() if getattr(value, "shape", None) == shapes.get(name)}
-        value, yardstick = context.oracle.isolated(context.tokens, context.zero, usable)
-        bound = {name: bounds(want, [yardstick.taps[name]], context.dtype) for name, want in value.taps.items()}
+        value, yardsticks = context.oracle.isolated(context.tokens, context.zero, usable)
+        bound = {
+            name: bounds(want, [run.taps[name] for run in yardsticks], context.dtype)
+            for name, want in value.taps.items()
+        }
         tally.tensors(got, value.taps, bound, path=path_name(parts), hint="isolated: its inputs agree")
     return _paths(context)
 
