@@ -101,9 +101,9 @@ def round_to(dtype: str) -> Callable[[str, Array], Array]:
 def jitter(dtype: str, draw: int) -> Callable[[str, Array], Array]:
     """A tap that moves each value by one rounding of the engine's dtype, up or down at random.
 
-    Inside a formula an engine rounds too (each sum, a LoRA's hidden layer). What that does to the result is what the same
-    relative change of its inputs does: a rounded sum is the sum of slightly different terms. Where little is left of
-    large terms, one run's noise is small or large by luck: several draws tell how large.
+    Inside a formula an engine rounds too (each sum, a LoRA's hidden layer). What that does to the result is what the
+    same relative change of its inputs does: a rounded sum is the sum of slightly different terms. Where little is left
+    of large terms, one run's noise is small or large by luck: several draws tell how large.
     """
 
     def tap(name: str, value: Array) -> Array:
