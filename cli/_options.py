@@ -2,10 +2,25 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-__all__ = ["DTYPES", "progress"]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["DTYPES", "console", "progress"]
 
 DTYPES = ("float32", "bfloat16", "float16")
+
+
+def console() -> "Console":
+    """Where results go. A pipe that its reader closed ends the command; rich would exit 1, which is a verdict here."""
+    from rich.console import Console
+
+    class Output(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return Output(highlight=False)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import shlex
 import click
 
 from ..conformance.adapters import ENGINES, IMPORT_TIMEOUT
-from ._options import DTYPES, progress
+from ._options import DTYPES, console, progress
 
 DEFAULT_MODELS = ("golden:adversarial", "golden:narrow", "golden:vocab")
 
@@ -43,9 +43,10 @@ def command(
 
     Exit status: 0 conformant, 1 not, 2 incomplete or the request was wrong.
     """
+    import tempfile
     from pathlib import Path
 
-    from rich.console import Console
+    from hypothesis.configuration import set_hypothesis_home_dir
 
     from ..conformance.adapters.factory import engine_factory
     from ..conformance.registry import CHECKS, select
@@ -61,6 +62,7 @@ def command(
         return 0
 
     chosen = select(only, skip, CHECKS)
+    set_hypothesis_home_dir(Path(tempfile.gettempdir(), "gander-hypothesis"))  # its cache is no business of this folder
     with progress("reading") as report_progress:
         manifest = read_manifest(Path(golden_dir)) if golden_dir else read_manifest()
         opened = []
@@ -83,5 +85,5 @@ def command(
     if as_json:
         click.echo(json.dumps(as_data(report), indent=2, ensure_ascii=False))
     else:
-        print_report(report, Console(highlight=False, soft_wrap=False))
+        print_report(report, console())
     return report.status.exit_code

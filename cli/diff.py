@@ -2,6 +2,8 @@
 
 import click
 
+from ._options import console
+
 
 @click.command
 @click.argument("a", type=click.Path())
@@ -14,8 +16,6 @@ def command(a: str, b: str, tolerance: float | None, as_json: bool) -> int:
 
     Exit status: 0 they agree, 1 they part, 2 they agree as far as both go, but one of them lacks something.
     """
-    from rich.console import Console
-
     from ..conformance.diff import diff, relative_tolerance
     from ..reports import diff_as_json, print_diff
     from ..traces import read
@@ -26,5 +26,5 @@ def command(a: str, b: str, tolerance: float | None, as_json: bool) -> int:
     if as_json:
         click.echo(diff_as_json(result, relative))
     else:
-        print_diff(result, relative, Console(highlight=False))
+        print_diff(result, relative, console())
     return 1 if result.first else 2 if result.partial else 0

@@ -5,6 +5,8 @@ from contextlib import contextmanager
 
 import click
 
+from ._options import console, progress
+
 __all__ = ["command"]
 
 
@@ -20,21 +22,18 @@ def command() -> None:
 def list_models() -> int:
     """List the golden models and their traces."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     from ..golden import RECIPES, read_manifest
 
-    console = Console(highlight=False)
+    out = console()
     manifest = read_manifest()
     for model in manifest.models:
         recipe = RECIPES[model.name]
         c = recipe.config
-        console.print(f"[bold]golden:{model.name}[/]  {recipe.why}")
-        console.print(f"  L {c.layers}  D {c.width}  H {c.heads}  N {c.head_size}  F {c.ffn}  V {c.vocab}")
-        console.print(
-            f"  ranks w {c.rank_w}  a {c.rank_a}  v {c.rank_v}  g {c.rank_g}  sha256 {model.fingerprint[:12]}…"
-        )
+        out.print(f"[bold]golden:{model.name}[/]  {recipe.why}")
+        out.print(f"  L {c.layers}  D {c.width}  H {c.heads}  N {c.head_size}  F {c.ffn}  V {c.vocab}")
+        out.print(f"  ranks w {c.rank_w}  a {c.rank_a}  v {c.rank_v}  g {c.rank_g}  sha256 {model.fingerprint[:12]}…")
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for heading, justify in (("trace", "left"), ("tokens", "right"), ("start", "left"), ("holds", "left")):
             table.add_column(heading, justify="right" if justify == "right" else "left")
@@ -43,7 +42,7 @@ def list_models() -> int:
             kind = trace.file.split(".")[-2]
             count = f"{trace.prompt} + {len(trace.tokens) - trace.prompt}" if trace.prompt else str(len(trace.tokens))
             table.add_row(kind, count, trace.start, " ".join(trace.holds), f"{trace.bytes / 1000:.0f}")
-        console.print(table)
+        out.print(table)
     return 0
 
 
@@ -58,19 +57,17 @@ def verify(folder: str | None) -> int:
     """
     from pathlib import Path
 
-    from rich.console import Console
-
     from ..golden import GOLDEN, read_manifest
     from ..golden import verify as verified
 
-    console = Console(highlight=False)
+    out = console()
     found = set()
     manifest = read_manifest(Path(folder) if folder else GOLDEN)
     with _progress("verifying") as seen:
         for result in verified(manifest, seen=seen):
             found.add(result.verdict)
             colour = {"same": "green", "missing": "yellow", "wrong": "red"}[result.verdict]
-            console.print(f"[{colour}]{result.verdict:7}[/]  {result.file}  {result.detail}", soft_wrap=True)
+            out.print(f"[{colour}]{result.verdict:7}[/]  {result.file}  {result.detail}", soft_wrap=True)
     return 1 if "wrong" in found else 2 if "missing" in found else 0
 
 
@@ -126,7 +123,5 @@ def make(model: str, tokens: str, out: str, taps: str, force: bool) -> int:
 @contextmanager
 def _progress(doing: str) -> Iterator[Callable[[str], object]]:
     """The tap that was last computed, on stderr; nothing where stderr is no terminal."""
-    from ._options import progress
-
     with progress(doing) as show:
         yield lambda tap: show(f"{doing}: {tap}")

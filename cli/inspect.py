@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ._options import console
+
 if TYPE_CHECKING:
     from ..checkpoint import Reading
 
@@ -64,7 +66,6 @@ def _report(reading: "Reading") -> dict[str, Any]:
 
 
 def _print(report: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -89,15 +90,15 @@ def _print(report: dict[str, Any]) -> None:
     table.add_column(overflow="fold")
     for label, value in rows.items():
         table.add_row(Text(label, "dim"), Text(value))
-    console = Console(highlight=False)
-    console.print(table)
+    out = console()
+    out.print(table)
     for note in report["notes"]:
-        console.print(Text(f"note: {note}"))
-    console.print()
+        out.print(Text(f"note: {note}"))
+    out.print()
     for finding in report["findings"]:
         text = f"{finding['kind']}: {finding['name']} {finding['detail']}".rstrip()
-        console.print(Text(text, "red" if finding["error"] else "yellow"), soft_wrap=True)
+        out.print(Text(text, "red" if finding["error"] else "yellow"), soft_wrap=True)
     errors = sum(finding["error"] for finding in report["findings"])
     suspicions = len(report["findings"]) - errors
     verdict = Text("sound", "bold green") if report["sound"] else Text(f"not sound: {errors} problems", "bold red")
-    console.print(verdict + Text(f", {suspicions} suspicions" if suspicions else ""))
+    out.print(verdict + Text(f", {suspicions} suspicions" if suspicions else ""))

@@ -32,7 +32,7 @@ State = dict[str, Array]
 
 
 def initial_state(config: Config, dtype: npt.DTypeLike = np.float64) -> State:
-    """The state before the first token: zeros, under the canonical names."""
+    """The state before the first token, by canonical name: zeros, att_x and ffn_x (D), wkv (H, N, N) of each block."""
     d, h, n = config.width, config.heads, config.head_size
     shapes = {"att_x": (d,), "wkv": (h, n, n), "ffn_x": (d,)}
     return {

@@ -1,11 +1,14 @@
-"""What the tests share: the command, as a user would type it."""
+"""What the tests share: the command, as a user would type it; and one thread."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pytest
+import torch
 
 from gander.cli import main
+
+pytest.register_assert_rewrite("made")
 
 
 class Typed(NamedTuple):
@@ -29,3 +32,12 @@ def gander(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
         return Typed(int(ended.value.code or 0), captured.out, captured.err)
 
     return type_
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Tensors this small are done before a second thread has woken."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

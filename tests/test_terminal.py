@@ -1,0 +1,117 @@
+"""What a person sees: narrow windows, pipes, no colour, Ctrl-C; and the words of a failure."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+GANDER = [sys.executable, "-m", "gander"]
+ESCAPE = "\x1b"
+
+
+@pytest.fixture
+def broken_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The fast engine with the commonest fault of real ports: GroupNorm's epsilon."""
+    (tmp_path / "broken.py").write_text("""
+from dataclasses import replace
+from gander.optimized import Engine as Optimized
+
+class Engine(Optimized):
+    def load(self, checkpoint):
+        super().load(replace(checkpoint, config=replace(checkpoint.config, group_norm_eps=1e-5)))
+""")
+    monkeypatch.syspath_prepend(tmp_path)
+    return "py:broken:Engine"
+
+
+def test_a_failure_reads_like_this(gander: Callable, broken_engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where, how much, what it means, and how to see it again."""
+    monkeypatch.setenv("COLUMNS", "100")
+    typed = gander("check", "-m", "golden:adversarial", "-e", broken_engine, "--only", "layer.isolated")
+    assert typed.status == 1
+    lines = [line.rstrip() for line in typed.out.splitlines()]
+    at = lines.index("FAIL  blocks.0.att.norm · token 0 · path prefill")
+    assert re.fullmatch(
+        r"      max \|Δ\| \d\.\de[+-]\d\d, bound \d\.\de[+-]\d\d \(\S+×\), isolated: its inputs agree", lines[at + 1]
+    )
+    assert lines[at + 2] == (
+        "      replay: gander check --engine py:broken:Engine --model golden:adversarial --only layer.isolated"
+    )
+    assert re.fullmatch(r"FAIL  compared 444/444 tensors in \d+\.\d s", lines[-1])
+    # The fault is in one formula of each block: isolated, nothing else is blamed.
+    blamed = {line.split()[1].split(".", 2)[-1] for line in lines if line.startswith("FAIL  blocks")}
+    assert blamed == {"att.norm"}
+
+
+@pytest.mark.parametrize("columns", ["60", "100"])
+def test_no_line_but_the_command_is_wider_than_the_window(
+    gander: Callable, broken_engine: str, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    typed = gander("check", "-m", "golden:narrow", "-e", broken_engine, "--only", "layer", "--only", "golden")
+    wide = [line for line in typed.out.splitlines() if len(line.rstrip()) > int(columns) and "replay:" not in line]
+    assert typed.status == 1
+    assert not wide
+    assert ESCAPE not in typed.out
+
+
+def test_a_closed_pipe_is_no_verdict() -> None:
+    """`gander check | head -1` must not end like an engine that failed."""
+    command = subprocess.Popen(
+        [*GANDER, "check", "-m", "golden:narrow", "--only", "path"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert command.stdout is not None
+    command.stdout.close()
+    assert command.wait(timeout=120) not in (0, 1, 2)
+    assert command.stderr is not None
+    assert b"Traceback" not in command.stderr.read()
+
+
+def test_ctrl_c_ends_with_one_word(tmp_path: Path) -> None:
+    """And leaves nothing behind."""
+    command = subprocess.Popen(
+        [*GANDER, "golden", "make", "-m", "random:0.1B", "-t", "1,2,3", "-o", "made"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(6)
+    command.send_signal(signal.SIGINT)
+    out, err = command.communicate(timeout=60)
+    assert command.returncode == 130, err
+    assert (out, err.strip()) == ("", "stopped")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_check_leaves_nothing_in_the_folder(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [*GANDER, "check", "-m", "golden:narrow", "--only", "op.gate"],
+        cwd=tmp_path,
+        env={**os.environ, "TERM": "dumb"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert ESCAPE not in run.stdout + run.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_needs_no_torch() -> None:
+    """It answers at once."""
+    code = (
+        "import sys; sys.argv = ['gander', 'check', '--help']\n"
+        "from gander.cli import main\n"
+        "try: main()\n"
+        "finally: assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "Exit status: 0 conformant, 1 not, 2 incomplete" in run.stdout
