@@ -47,7 +47,7 @@ def compare(got: object, want: Array, bound: Array | float) -> Comparison:
 
 
 def _times(ratio: float) -> str:
-    return f"{ratio:.3g}×" if ratio < 1e6 else f"{ratio:.0e}×"
+    return f"{ratio:.3g}×" if ratio < 100 else f"{ratio:.0f}×" if ratio < 1e6 else f"{ratio:.0e}×"
 
 
 @dataclass

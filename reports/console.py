@@ -11,7 +11,7 @@ __all__ = ["print_report"]
 
 STYLE = {Status.PASS: "green", Status.FAIL: "bold red", Status.INCOMPLETE: "yellow"}
 INDENT = 6
-SHOWN = 3  # findings of one check; the JSON report has them all
+SHOWN = 3  # findings of a check; the JSON report has them all
 
 
 def print_report(report: Report, console: Console) -> None:
@@ -19,8 +19,7 @@ def print_report(report: Report, console: Console) -> None:
     for model in report.models:
         console.print()
         console.print(_table(report, model, wide=console.width >= 100))
-        for check in model.checks:
-            _print_findings(report, model, check, console)
+        _print_findings(report, model, console)
     console.print()
     line = Text()
     line.append(report.status, style=STYLE[report.status])
@@ -37,7 +36,7 @@ def _table(report: Report, model: ModelReport, *, wide: bool) -> Table:
     table.add_column("of bound", justify="right", no_wrap=True)
     table.add_column("s", justify="right", no_wrap=True)
     if wide:
-        table.add_column("what was compared", no_wrap=True)
+        table.add_column("what was compared")
     for check in model.checks:
         table.add_row(
             check.id,
@@ -50,25 +49,40 @@ def _table(report: Report, model: ModelReport, *, wide: bool) -> Table:
     return table
 
 
-def _print_findings(report: Report, model: ModelReport, check: CheckResult, console: Console) -> None:
-    for finding in check.findings[:SHOWN]:
-        console.print()
-        _print_finding(report, model, check, finding, console)
-    rest = len(check.findings) - SHOWN
-    if rest > 0:
-        console.print(Padding(f"… and {rest} more in {check.id} (--json lists them)", (0, 0, 0, INDENT)))
+def _print_findings(report: Report, model: ModelReport, console: Console) -> None:
+    """The first check that failed, in full: checks run from the parts to the whole, so the others may only follow."""
+    wrong = [check for check in model.checks if check.status is Status.FAIL and check.findings]
+    lacking = [check for check in model.checks if check.status is Status.INCOMPLETE and check.findings]
+    for check in wrong[:1] + lacking:
+        for finding in check.findings[:SHOWN]:
+            console.print()
+            _print_finding(report, model, check, finding, console)
+        if len(check.findings) > SHOWN:
+            _indented(f"… and {len(check.findings) - SHOWN} more in {check.id} (--json lists them)", console)
+    if wrong[1:]:
+        console.print("\nAlso failing, if only because of that:")
+    for check in wrong[1:]:
+        more = f" and {len(check.findings) - 1} more" if len(check.findings) > 1 else ""
+        _indented(f"{check.id}: {_place(check.findings[0])}{more}", console)
 
 
-def _print_finding(report: Report, model: ModelReport, check: CheckResult, finding: Finding, console: Console) -> None:
-    verdict = Status.INCOMPLETE if finding.missing else Status.FAIL
-    head = Text(verdict, style=STYLE[verdict])
+def _indented(text: str, console: Console) -> None:
+    console.print(Padding(Text(text), (0, 0, 0, INDENT)))
+
+
+def _place(finding: Finding) -> str:
     place = [finding.where]
     if finding.token is not None:
         place.append(f"token {finding.token}")
     if finding.path:
         place.append(f"path {finding.path}")
-    head.append("  " + " · ".join(place), style="bold")
-    console.print(head)
-    body = finding.message + (f", {finding.hint}" if finding.hint else "")
-    console.print(Padding(Text(body), (0, 0, 0, INDENT)))
-    console.print(Text(" " * INDENT + f"replay: {replay(report, model, check)}"), soft_wrap=True)  # one line, to copy
+    return " · ".join(place)
+
+
+def _print_finding(report: Report, model: ModelReport, check: CheckResult, finding: Finding, console: Console) -> None:
+    verdict = Status.INCOMPLETE if finding.missing else Status.FAIL
+    console.print(Text(verdict, style=STYLE[verdict]) + Text(f"  {_place(finding)}", style="bold"))
+    _indented(finding.message + (f", {finding.hint}" if finding.hint else ""), console)
+    if finding is check.findings[0]:
+        command = f"replay: {replay(report, model, check)}"
+        console.print(Text(" " * INDENT + command), soft_wrap=True)  # one line, to be copied

@@ -212,7 +212,7 @@ def test_a_right_engine_passes_everything(check: Callable) -> None:
 FAULTY = [
     ("Raises", "path.split", "forward", "raised RuntimeError: three is too many"),
     ("WrongShape", "load.engine", "forward", "returned logits of shape (512,), but should return (1, 512)"),
-    ("LastRowOnly", "path.split", "forward", "returned logits of shape (1, 512), but should return (7, 512)"),
+    ("LastRowOnly", "path.split", "forward", "returned logits of shape (1, 512), but should return (6, 512)"),
     ("NotAnArray", "load.engine", "forward", "returned list, but should return a numpy array of floats"),
     ("NanLogits", "path.split", "logits", "is nan at channel 7"),
     ("NanTap", "layer.isolated", "blocks.1.att.kk", "is nan at channel 3"),

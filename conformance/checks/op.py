@@ -385,7 +385,7 @@ def _check(property: Property) -> Callable[[Context, Tally], str | None]:
             tally.findings.append(smallest.finding)
         except EngineFault as fault:
             raise EngineFault(f"apply({property.op.name!r})", fault.message) from fault
-        return f"{EXAMPLES} examples, {len(property.laws)} laws"
+        return f"{EXAMPLES} examples" + (f", laws: {len(property.laws)}" if property.laws else "")
 
     return run
 

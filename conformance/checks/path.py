@@ -14,7 +14,7 @@ from ..engine import Array
 from ..registry import check
 
 # For ordinary models, and for large ones, of which every token costs.
-SPLIT = {False: 7, True: 4}  # tokens that are cut in every way: 64 ways, 8 ways
+SPLIT = {False: 6, True: 4}  # tokens that are cut in every way: 32 ways, 8 ways
 LENGTHS = {False: (1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 130), True: (1, 16, 33)}  # around the ends of chunks
 ROLLBACKS = {False: 9, True: 3}
 ROWS = (1, 5, 16, 17, 33)  # unequal lengths of a batch
@@ -38,7 +38,7 @@ def _compare(
     tally.tensor("logits", logits, value.logits, taps["logits"], path=path)
 
 
-@check("path.split", "every split of 7 tokens (of a large model: 4) into calls gives the same logits and final state")
+@check("path.split", "every split of 6 tokens (of a large model: 4) into calls gives the same logits and final state")
 def split(context: Context, tally: Tally) -> str | None:
     """From one call to step by step."""
     number = SPLIT[context.large]
