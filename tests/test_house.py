@@ -12,16 +12,20 @@ BIN = Path(sys.executable).parent
 KEEPERS = {
     "style": ["ruff", "check", "."],
     "format": ["ruff", "format", "--check", "."],
-    "types": ["mypy"],
+    "types": ["mypy", "--config-file", str(ROOT / "pyproject.toml"), "-p", "gander"],
     "arrows": ["lint-imports"],
 }
 
 
 @pytest.mark.parametrize("keeper", KEEPERS)
-def test_house_is_in_order(keeper: str) -> None:
+def test_house_is_in_order(keeper: str, tmp_path: Path) -> None:
     """ruff, mypy and import-linter find nothing."""
     program, *arguments = KEEPERS[keeper]
-    run = subprocess.run([BIN / program, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    folder = ROOT
+    if program == "mypy":  # takes the folder's name for the package's: whatever the clone is called, it is gander here
+        (tmp_path / "gander").symlink_to(ROOT)
+        folder = tmp_path
+    run = subprocess.run([BIN / program, *arguments], cwd=folder, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
 
 
