@@ -7,6 +7,7 @@ import numpy as np
 
 from .engine import Array
 from .results import Finding
+from .tolerances import row_errors
 
 __all__ = ["Comparison", "Tally"]
 
@@ -28,8 +29,7 @@ def compare(got: object, want: Array, bound: Array | float) -> Comparison:
         return Comparison(False, np.inf, (), f"is of type {kind}, but should be a numpy array of floats")
     if got.shape != want.shape:
         return Comparison(False, np.inf, (), f"has shape {got.shape}, but should be {want.shape}")
-    error = np.abs(got.astype(np.float64, copy=False) - want)
-    worst = error.max(axis=-1)  # NaN stays NaN
+    worst = row_errors(got, want)
     bound = np.broadcast_to(bound, worst.shape)
     ok = worst <= bound  # false for NaN
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -16,9 +16,10 @@ from .guard import EngineFault, Guard
 from .oracle import Oracle, Run
 from .tolerances import bounds
 
-__all__ = ["Context", "Expected", "end_to_end", "path_name", "splits"]
+__all__ = ["Context", "Expected", "end_to_end", "expected", "path_name", "splits"]
 
-LENGTH = 130  # beyond two chunks of 64, and not a multiple of anything
+LAYER = 130  # tokens of the layer checks: beyond two chunks of 64, and not a multiple of anything
+LENGTH = 300  # of the longest call: the fastest decay over 256 tokens is below float32's smallest number
 LARGE = 50_000_000  # parameters
 SHORT = 34
 
@@ -40,6 +41,7 @@ class Context:
     golden: GoldenSet | None  # the stored traces of this model, if there are any
     seed: int
     progress: Callable[[str], None]
+    another: Callable[[], Any]  # makes one more engine, with nothing loaded
 
     def __post_init__(self) -> None:
         self.oracle = Oracle(self.checkpoint, self.dtype)
@@ -66,9 +68,14 @@ class Context:
         return tuple(int(token) for token in tokens)
 
     @cached_property
+    def layer_tokens(self) -> tuple[int, ...]:
+        """The tokens of the layer checks."""
+        return self.tokens[:LAYER]
+
+    @cached_property
     def paths(self) -> list[tuple[int, ...]]:
-        """Ways to cut the tokens into calls: one call, step by step, at 17, and around a single token in the middle."""
-        n = len(self.tokens)
+        """Ways to cut them into calls: one call, step by step, at 17, and around a single token in the middle."""
+        n = len(self.layer_tokens)
         return [(n,), (1,) * n, (17, n - 17), (n // 2 - 1, 1, n // 2)]
 
     @cached_property
@@ -94,16 +101,8 @@ class Context:
         return self.once(("value", tokens), lambda: self.expected(tokens, self.zero))
 
     def expected(self, tokens: Sequence[int], start: Mapping[str, Array]) -> Expected:
-        """The reference's run, and the bounds of its taps and of its final state."""
-        value, yardsticks = self.oracle.value(tokens, start), self.oracle.yardsticks(tokens, start)
-        taps = {
-            name: bounds(want, [run.taps[name] for run in yardsticks], self.dtype) for name, want in value.taps.items()
-        }
-        state = {
-            name: bounds(want, [run.state[name] for run in yardsticks], self.dtype, token_axis=False)
-            for name, want in value.state.items()
-        }
-        return value, taps, state
+        """The reference on `tokens` from any state."""
+        return expected(self.oracle, tokens, start, self.dtype)
 
     def engine_run(self, tokens: tuple[int, ...], parts: tuple[int, ...]) -> Arrays:
         """The engine's taps from a zero state over calls of `parts` tokens, put end to end, run once."""
@@ -132,6 +131,17 @@ class Context:
         if unknown:
             raise EngineFault("export_state", f"returned {unknown[0]!r}, which is no state of this model")
         return arrays
+
+
+def expected(oracle: Oracle, tokens: Sequence[int], start: Mapping[str, Array], dtype: str) -> Expected:
+    """The reference's run, and the bounds of its taps and of its final state for an engine of `dtype`."""
+    value, yardsticks = oracle.value(tokens, start), oracle.yardsticks(tokens, start)
+    taps = {name: bounds(want, [run.taps[name] for run in yardsticks], dtype) for name, want in value.taps.items()}
+    state = {
+        name: bounds(want, [run.state[name] for run in yardsticks], dtype, token_axis=False)
+        for name, want in value.state.items()
+    }
+    return value, taps, state
 
 
 def end_to_end(engine: Guard, tokens: Sequence[int], state: Any, parts: Sequence[int], *, taps: bool = True) -> Arrays:

@@ -52,7 +52,9 @@ def run(
             continue
         guard = Guard(engine, checkpoint.config.vocab)
         named = partial(_named, progress, model)
-        context = Context(guard, engine.dtype, frozenset(engine.capabilities), checkpoint, golden, seed, named)
+        context = Context(
+            guard, engine.dtype, frozenset(engine.capabilities), checkpoint, golden, seed, named, open_engine
+        )
         with threadpool_limits(1 if context.parameters < SMALL else None):
             results = _check_model(context, chosen)
         reports.append(ModelReport(model, checkpoint.fingerprint(), tuple(results)))
@@ -70,25 +72,25 @@ def _named(progress: Progress, model: str, text: str) -> None:
 
 
 def _check_model(context: Context, checks: Sequence[Check]) -> list[CheckResult]:
-    """Every check; but only why there is nothing to check, if the engine does not take the weights."""
+    """Every check; but only why there is nothing to check, if the engine does not take the weights or cannot answer."""
     began = time.perf_counter()
+    blocked: CheckResult | None = None
     try:
         context.engine.load(context.checkpoint)
-        answers = _one(CHECKS[LOAD_ENGINE], context)
+        context.engine.forward([0], context.engine.initial_state())
     except EngineFault as fault:
-        answers = _result(LOAD_ENGINE, Tally(), began, fault)
-    if answers.findings and CHECKS[LOAD_ENGINE] not in checks:
-        checks = [CHECKS[LOAD_ENGINE], *checks]
+        blocked = _result(LOAD_ENGINE, Tally(), began, fault)
+        checks = checks if CHECKS[LOAD_ENGINE] in checks else [CHECKS[LOAD_ENGINE], *checks]
     results = []
     for check in checks:
         context.progress(check.id)
-        if check.id == LOAD_ENGINE:
-            results.append(answers)
-        elif answers.findings and check.id != "load.census":
-            blocked = f"not run: {LOAD_ENGINE} failed"
-            results.append(_result(check.id, Tally(), time.perf_counter(), note=blocked))
-        else:
+        if blocked is None or check.id == "load.census":
             results.append(_one(check, context))
+        elif check.id == LOAD_ENGINE:
+            results.append(blocked)
+        else:
+            note = f"not run: {LOAD_ENGINE} failed"
+            results.append(_result(check.id, Tally(), time.perf_counter(), note=note))
     began = time.perf_counter()
     try:
         context.engine.close()

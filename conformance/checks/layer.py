@@ -16,10 +16,12 @@ def isolated(context: Context, tally: Tally) -> str | None:
     """The guilty formula, by name."""
     for parts in context.paths:
         context.progress(path_name(parts))
-        got = context.engine_run(context.tokens, parts)
-        shapes = {tap.name: tap.shape({**context.config.dims, "T": len(context.tokens)}) for tap in _taps(context)}
+        got = context.engine_run(context.layer_tokens, parts)
+        shapes = {
+            tap.name: tap.shape({**context.config.dims, "T": len(context.layer_tokens)}) for tap in _taps(context)
+        }
         usable = {name: value for name, value in got.items() if getattr(value, "shape", None) == shapes.get(name)}
-        value, yardsticks = context.oracle.isolated(context.tokens, context.zero, usable)
+        value, yardsticks = context.oracle.isolated(context.layer_tokens, context.zero, usable)
         bound = {
             name: bounds(want, [run.taps[name] for run in yardsticks], context.dtype)
             for name, want in value.taps.items()
@@ -31,10 +33,10 @@ def isolated(context: Context, tally: Tally) -> str | None:
 @check("layer.cumulative", "every tap against the reference from the tokens on", needs=("taps",))
 def cumulative(context: Context, tally: Tally) -> str | None:
     """The first finding is where the runs part; those behind it may only have inherited the error."""
-    value, bound, _ = context.value(context.tokens)
+    value, bound, _ = context.value(context.layer_tokens)
     for parts in context.paths:
         context.progress(path_name(parts))
-        got = context.engine_run(context.tokens, parts)
+        got = context.engine_run(context.layer_tokens, parts)
         tally.tensors(got, value.taps, bound, path=path_name(parts), hint="cumulative: may be inherited")
     return _paths(context)
 
@@ -44,4 +46,4 @@ def _taps(context: Context) -> list[Tensor]:
 
 
 def _paths(context: Context) -> str:
-    return f"{len(context.tokens)} tokens: " + ", ".join(path_name(parts) for parts in context.paths)
+    return f"{len(context.layer_tokens)} tokens: " + ", ".join(path_name(parts) for parts in context.paths)

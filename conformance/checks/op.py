@@ -165,9 +165,13 @@ def _v_first(s: Sizes, random: np.random.Generator) -> Arrays:
 
 
 def _wkv7(s: Sizes, random: np.random.Generator) -> Arrays:
+    if s.regime == "long":  # so long that the fastest decay leaves nothing that float32 can hold
+        s = replace(s, T=300, N=min(s.N, 32), H=1)
     shape = (s.T, s.H, s.N)
     slowest, fastest = np.exp(-np.exp(-0.5) * 1e-4), np.exp(-np.exp(-0.5))  # 0.99994 and 0.54524, decay's own range
-    low, high = {"fast": (fastest, fastest), "slow": (slowest, 1.0)}.get(s.regime, (fastest, 1.0))
+    low, high = {"fast": (fastest, fastest), "long": (fastest, fastest), "slow": (slowest, 1.0)}.get(
+        s.regime, (fastest, 1.0)
+    )
     kk = _normal(random, *shape)
     kk /= np.linalg.norm(kk, axis=-1, keepdims=True)
     if s.regime == "zero":
@@ -297,7 +301,7 @@ PROPERTIES = {
         Property(OPS["l2norm"], _l2norm, ("ordinary", "tiny", "zero"), (_between(-1.0, 1.0, "kk"),)),
         Property(OPS["k_update"], _k_update, ("ordinary",), (_scales(1, "k", output="k"),)),
         Property(OPS["v_first"], _v_first, ("ordinary", "saturated"), (_first_is_fixed, _causal("v", "first", "xv"))),
-        Property(OPS["wkv7"], _wkv7, ("ordinary", "fast", "slow", "zero", "repeated"),
+        Property(OPS["wkv7"], _wkv7, ("ordinary", "fast", "slow", "zero", "repeated", "long"),
                  (_causal("r", "w", "k", "v", "kk", "a"), _scales(1, "v", "state", output="y"), _composes)),
         Property(OPS["group_norm"], _group_norm, ("ordinary", "tiny", "flat", "offset"), (_heads_apart,)),
         Property(OPS["bonus"], _bonus, ("ordinary",), (_scales(1, "v", output="b"),)),
