@@ -6,186 +6,10 @@ from pathlib import Path
 
 import pytest
 
-ENGINES = '''
-import time
-import numpy as np
-from gander.optimized import Engine as Optimized
-
-class Right(Optimized):
-    name = "right"
-
-class Raises(Optimized):
-    def forward(self, tokens, state, *, taps=None):
-        if len(tokens) == 3:
-            raise RuntimeError("three is too many")
-        return super().forward(tokens, state, taps=taps)
-
-class RaisesOnLoad(Optimized):
-    def load(self, checkpoint):
-        raise MemoryError("no room")
-
-class RaisesWhenMade(Optimized):
-    def __init__(self):
-        raise OSError("no such device")
-
-class WrongShape(Optimized):
-    def forward(self, tokens, state, *, taps=None):
-        return super().forward(tokens, state, taps=taps)[-1]
-
-class LastRowOnly(Optimized):
-    def forward(self, tokens, state, *, taps=None):
-        return super().forward(tokens, state, taps=taps)[-1:]
-
-class NotAnArray(Optimized):
-    def forward(self, tokens, state, *, taps=None):
-        return super().forward(tokens, state, taps=taps).tolist()
-
-class NanLogits(Optimized):
-    def forward(self, tokens, state, *, taps=None):
-        logits = super().forward(tokens, state, taps=taps)
-        if len(tokens) > 5:
-            logits[5, 7] = np.nan
-        return logits
-
-class NanTap(Optimized):
-    def forward(self, tokens, state, *, taps=None):
-        logits = super().forward(tokens, state, taps=taps)
-        if taps is not None:
-            taps["blocks.1.att.kk"][0, 1, 3] = np.nan
-        return logits
-
-class TapMissing(Optimized):
-    def forward(self, tokens, state, *, taps=None):
-        logits = super().forward(tokens, state, taps=taps)
-        if taps is not None:
-            del taps["blocks.2.att.norm"]
-        return logits
-
-class TapOfWrongShape(Optimized):
-    def forward(self, tokens, state, *, taps=None):
-        logits = super().forward(tokens, state, taps=taps)
-        if taps is not None:
-            taps["blocks.2.att.wkv"] = taps["blocks.2.att.wkv"].reshape(len(tokens), -1)
-        return logits
-
-class TapShared(Optimized):
-    """A captured graph dumps all layers identical: each layer's tap is the last layer's."""
-    def forward(self, tokens, state, *, taps=None):
-        logits = super().forward(tokens, state, taps=taps)
-        if taps is not None:
-            for i in range(3):
-                taps[f"blocks.{i}.att.g"] = taps["blocks.3.att.g"]
-        return logits
-
-class StateMissing(Optimized):
-    def export_state(self, state):
-        arrays = super().export_state(state)
-        del arrays["blocks.1.state.wkv"]
-        return arrays
-
-class StateTransposed(Optimized):
-    """Both ways, so that export after import is the identity."""
-    def export_state(self, state):
-        return {n: a.swapaxes(-1, -2).copy() if a.ndim == 3 else a for n, a in super().export_state(state).items()}
-    def import_state(self, arrays):
-        return super().import_state({n: a.swapaxes(-1, -2) if a.ndim == 3 else a for n, a in arrays.items()})
-
-class StateIgnored(Optimized):
-    def import_state(self, arrays):
-        return self.initial_state()
-
-class Forgetful(Optimized):
-    """Every call starts from zeros."""
-    def forward(self, tokens, state, *, taps=None):
-        self.reset(state)
-        return super().forward(tokens, state, taps=taps)
-
-class CloneShares(Optimized):
-    def clone(self, state):
-        return state
-
-class SnapshotShares(Optimized):
-    def snapshot(self, state):
-        return state
-
-class RollbackOneShort(Optimized):
-    def forward(self, tokens, state, *, taps=None):
-        self.before = state.clone()
-        return super().forward(tokens, state, taps=taps)
-    def rollback(self, state, snapshot):
-        state.assign(self.before)
-
-class ResetForgetsShift(Optimized):
-    def reset(self, state):
-        state.wkv.zero_()
-
-class BatchShares(Optimized):
-    """The last row's logits are written over the first's."""
-    def forward_batch(self, rows, states):
-        logits = super().forward_batch(rows, states)
-        logits[0][:1] = logits[-1][:1]
-        return logits
-
-class BatchPads(Optimized):
-    """Padding enters the state of shorter rows."""
-    def forward_batch(self, rows, states):
-        longest = max(map(len, rows))
-        padded = [list(row) + [0] * (longest - len(row)) for row in rows]
-        return [logits[:len(row)] for row, logits in zip(rows, super().forward_batch(padded, states))]
-
-class LeaksBetweenCalls(Optimized):
-    """A scratch buffer keeps something of the run before."""
-    leak = 0.0
-    def forward(self, tokens, state, *, taps=None):
-        logits = super().forward(tokens, state, taps=taps) + self.leak
-        self.leak = 1e-7 * float(abs(logits).max())
-        return logits
-
-class ChunkBoundary(Optimized):
-    """Chunks of seven lose the state's first row."""
-    size = None
-    def set_chunk(self, tokens):
-        super().set_chunk(tokens)
-        self.size = tokens
-    def forward(self, tokens, state, *, taps=None):
-        logits = super().forward(tokens, state, taps=taps)
-        if self.size == 7:
-            state.wkv[:, :, :, 0] = 0
-        return logits
-
-class WrongOp(Optimized):
-    def apply(self, op, inputs):
-        outputs = super().apply(op, inputs)
-        if op == "l2norm":
-            z = inputs["k"] * inputs["k_k"]
-            outputs["kk"] = z / np.sqrt((z * z).sum(-1, keepdims=True) + 1e-6)
-        return outputs
-
-class NoTaps(Optimized):
-    capabilities = Optimized.capabilities - {"taps"}
-
-class UnknownCapability(Optimized):
-    capabilities = Optimized.capabilities | {"tapes"}
-
-class UnknownDtype(Optimized):
-    def __init__(self):
-        super().__init__()
-        self.dtype = "fp32"
-
-class RaisesOnClose(Optimized):
-    def close(self):
-        raise OSError("cannot unmap")
-
-class NotAnEngine:
-    pass
-'''
-
 
 @pytest.fixture
-def check(gander: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable:
-    """`gander check --json` of a class above, on one model; the report and the exit status."""
-    (tmp_path / "misbehaving.py").write_text(ENGINES)
-    monkeypatch.syspath_prepend(tmp_path)
+def check(gander: Callable) -> Callable:
+    """`gander check --json` of a class of tests/misbehaving.py, on one model; the report and the exit status."""
 
     def run(name: str, *only: str) -> tuple[dict, int]:
         options = [word for id in only for word in ("--only", id)]
@@ -210,6 +34,34 @@ def test_a_right_engine_passes_everything(check: Callable) -> None:
 
 # Class, the check that must find it, where, and what is said.
 FAULTY = [
+    ("NanAtOnce", "load.engine", "logits", "are not finite after one token"),
+    ("RoundsWeights", "load.precision", "logits", "max |Δ|"),
+    ("OffByAThousandth", "layer.cumulative", "emb", "max |Δ|"),
+    ("OffByAThousandth", "golden.taps", "emb", "max |Δ|"),
+    ("OffByAThousandth", "golden.logits", "logits", "max |Δ|"),
+    ("OffByAThousandth", "golden.state", "blocks.0.state.att_x", "max |Δ|"),
+    ("SwapsTheBestTwo", "golden.tokens", "token", "but should choose"),
+    ("NanLogits", "golden.tokens", "token", "but should choose"),
+    ("NotCausal", "op.token_shift", "op.token_shift: causality", "max |Δ|"),
+    ("WrongForFastDecay", "op.wkv7", "op.wkv7: y", "max |Δ|"),
+    ("NanForLongTexts", "op.wkv7", "op.wkv7: y", "is nan at channel"),
+    ("WrongForZeroKeys", "op.wkv7", "op.wkv7: y", "max |Δ|"),
+    ("WrongFromToken100", "layer.cumulative", "ln_out", "max |Δ|"),
+    ("WrongAt33", "path.length", "logits", "max |Δ|"),
+    ("WrongBeyond200", "path.length", "logits", "max |Δ|"),
+    ("StateRounded", "path.start", "blocks.0.state.wkv", "max |Δ|"),
+    ("ExportIsAView", "path.start", "blocks.0.state.att_x", "max |Δ|"),
+    ("BatchLastRow", "path.batch", "logits", "max |Δ|"),
+    ("BatchSwapsStates", "path.batch", "blocks.0.state.wkv", "max |Δ|"),
+    ("BatchDecode", "path.batch", "blocks.0.state.wkv", "max |Δ|"),
+    ("BatchOfOne", "path.batch", "blocks.0.state.wkv", "max |Δ|"),
+    ("BatchSharesPrefix", "path.batch", "blocks.0.state.wkv", "max |Δ|"),
+    ("BatchDropsARow", "path.batch", "forward_batch", "returned 4 results for 5 rows"),
+    ("LeaksIntoState", "path.repeat", "blocks.0.state.wkv", "max |Δ|"),
+    ("LeaksAfterAnotherText", "path.repeat", "logits", "max |Δ|"),
+    ("CloneFollows", "path.clone", "blocks.0.state.wkv", "max |Δ|"),
+    ("CloneLeads", "path.clone", "blocks.0.state.wkv", "max |Δ|"),
+    ("WrongWithFourThreads", "path.threads", "logits", "max |Δ|"),
     ("Raises", "path.split", "forward", "raised RuntimeError: three is too many"),
     ("WrongShape", "load.engine", "forward", "returned logits of shape (512,), but should return (1, 512)"),
     ("LastRowOnly", "path.split", "forward", "returned logits of shape (1, 512), but should return (6, 512)"),
@@ -233,7 +85,7 @@ FAULTY = [
 ]
 
 
-@pytest.mark.parametrize(("name", "id", "where", "message"), FAULTY, ids=[row[0] for row in FAULTY])
+@pytest.mark.parametrize(("name", "id", "where", "message"), FAULTY, ids=[f"{row[0]}-{row[1]}" for row in FAULTY])
 def test_fault_is_named(check: Callable, name: str, id: str, where: str, message: str) -> None:
     report, status = check(name, id)
     assert status == 1
@@ -241,6 +93,13 @@ def test_fault_is_named(check: Callable, name: str, id: str, where: str, message
     assert finding["where"] == where
     assert message in finding["message"]
     assert not finding["missing"]
+
+
+def test_nan_at_the_first_token_does_not_hide_its_cause(check: Callable) -> None:
+    """The engine took the weights and answered: what it answered is for the other checks to explain."""
+    report, status = check("NanAtOnce", "load.engine", "layer.isolated")
+    assert status == 1
+    assert first_finding(report, "layer.isolated")["where"] == "blocks.1.att.kk"
 
 
 def test_the_run_goes_on_after_an_engine_raised(check: Callable) -> None:

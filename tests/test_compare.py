@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gander.conformance.compare import Tally
 from gander.conformance.context import splits
 from gander.conformance.results import CheckResult, Status
-from gander.conformance.tolerances import SAFETY, UNIT_ROUNDOFF, bounds, round_to, trace_bounds
+from gander.conformance.tolerances import SAFETY, TIE, TRACE, UNIT_ROUNDOFF, bounds, jitter, round_to, trace_bounds
 
 WANT = np.arange(24, dtype=np.float64).reshape(4, 6) / 8
 
@@ -59,6 +59,24 @@ def test_errors_that_cancel_in_a_mean_fail() -> None:
     assert verdict(WANT[:, ::-1].copy()).status is Status.FAIL
 
 
+def test_one_number_of_many_fails() -> None:
+    """Three bounds off in one of a hundred: its row's mean, and its row's norm, are well within."""
+    want = np.zeros((2, 100))
+    got = want.copy()
+    got[1, 57] = 3e-3
+    tally = Tally()
+    assert not tally.tensor("x", got, want, 1e-3)
+    assert tally.worst == pytest.approx(3)
+
+
+def test_each_row_has_its_own_bound() -> None:
+    want, bound = np.zeros((2, 8)), np.array([1.0, 1e-6])
+    loud, quiet = want.copy(), want.copy()
+    loud[0], quiet[1] = 1e-3, 1e-3
+    assert Tally().tensor("x", loud, want, bound)
+    assert not Tally().tensor("x", quiet, want, bound)
+
+
 def test_missing_is_incomplete_and_counted() -> None:
     result = verdict(None)
     assert (result.status, result.compared, result.expected) == (Status.INCOMPLETE, 0, 1)
@@ -91,6 +109,45 @@ def test_the_bound_follows_the_yardstick() -> None:
     small, large = (bounds(want, [want + times * noise], "float32") for times in (1, 10))
     assert np.allclose(large, 10 * small)
     assert small[7] == pytest.approx(SAFETY * 1e-5, rel=0.05)
+
+
+def test_one_loud_token_does_not_set_the_bound_of_the_others() -> None:
+    """Its noise is shared as a root mean square over the tokens, not as a maximum."""
+    want = np.ones((100, 8))
+    yardstick = want + 1e-6
+    yardstick[3] += 1e-3
+    bound = bounds(want, [yardstick], "float32")
+    assert bound[3] == pytest.approx(SAFETY * 1e-3, rel=0.01)
+    assert bound[4] == pytest.approx(SAFETY * 1e-4, rel=0.01)
+
+
+def test_the_bound_takes_the_noisiest_run() -> None:
+    want = np.ones((4, 8))
+    runs = [want, want + 1e-5, want - 3e-5]
+    assert np.allclose(bounds(want, runs, "float32"), SAFETY * 3e-5)
+
+
+def test_safety_is_four_times_four() -> None:
+    """What the docstring argues for; a looser one lets small faults through, see tests/meta."""
+    assert SAFETY == 16
+    assert TRACE == {"float32": 1e-4, "float64": 6 * 2.0**-24}
+    assert TIE * SAFETY == 4
+
+
+@pytest.mark.parametrize(("dtype", "unit"), [("float32", 2.0**-24), ("bfloat16", 2.0**-8), ("float16", 2.0**-11)])
+def test_jitter_moves_by_one_rounding(dtype: str, unit: float) -> None:
+    value = np.linspace(1.001, 1.999, 4096, dtype=np.float32)
+    moved = jitter(dtype, 1)("blocks.0.att.r", value)
+    relative = np.abs(moved.astype(np.float64) / value - 1)
+    assert moved.dtype == value.dtype
+    assert (np.diff(np.sign(moved - value)) != 0).any()  # some up, some down
+    assert 0.9 * unit < relative.mean() < 2.1 * unit  # float32 moves by a whole unit in the last place: two roundings
+    assert not np.array_equal(moved, jitter(dtype, 2)("blocks.0.att.r", value))
+
+
+def test_decay_is_jittered_as_float32_whatever_the_dtype() -> None:
+    value = np.full(64, 0.9, np.float32)
+    assert np.abs(jitter("bfloat16", 1)("blocks.0.att.w", value) - value).max() < 1e-6
 
 
 def test_float64_is_held_to_float64() -> None:

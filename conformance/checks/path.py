@@ -65,6 +65,8 @@ def length(context: Context, tally: Tally) -> str | None:
 def start(context: Context, tally: Tally) -> str | None:
     """A transposed state shows only if it is not symmetric, and an ignored one only if it is not zero."""
     begin = start_state(context.config, context.seed)
+    if context.dtype == "float32":  # drawn exact in 16 bits; now it needs all of float32
+        begin = {name: (value * (1 + 2**-12)).astype(np.float32) for name, value in begin.items()}
     for parts in ((1,), (19,), (1,) * 5, (3, 16)):
         tokens = context.tokens[: sum(parts)]
         state = context.engine.import_state(begin)

@@ -16,6 +16,7 @@ class Fault:
     check: str  # a check that must fail
     where: str  # the first finding of that check: the tap or the state, without its block
     path: str = ""  # how the path of that finding must begin
+    also: frozenset[str] = frozenset()  # other taps that the edits make wrong in themselves
 
 
 MODEL, OPS, WKV, WEIGHTS = (f"optimized/{name}.py" for name in ("model", "ops", "wkv", "weights"))
@@ -74,6 +75,7 @@ FAULTS = (
         ),
         "layer.isolated",
         "att.norm",
+        also=frozenset({"att.gated"}),
     ),
     Fault(
         "shift state not written back",
@@ -112,5 +114,24 @@ FAULTS = (
         ((WEIGHTS, "emb=embedding(emb, ", "emb=(lambda table, *_: table)(emb, "),),
         "layer.isolated",
         "emb",
+    ),
+    # Small ones: what they change is a few bounds only. A looser tolerance lets them through.
+    Fault(
+        "decay constant of four digits",
+        ((OPS, "DECAY_SCALE = -math.exp(-0.5)", "DECAY_SCALE = -0.6065"),),
+        "layer.isolated",
+        "att.w",
+    ),
+    Fault(
+        "l2norm clamp of 1e-11",
+        ((OPS, "clamp_min(1e-12)", "clamp_min(1e-11)"),),
+        "layer.isolated",
+        "att.kk",
+    ),
+    Fault(
+        "value residual in float16",
+        ((OPS, "return torch.addcmul(v, first - v,", "return torch.addcmul(v, (first - v).half().float(),"),),
+        "layer.isolated",
+        "att.v_mix",
     ),
 )

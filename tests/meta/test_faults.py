@@ -56,3 +56,6 @@ def test_fault_is_named(fault: Fault, tmp_path: Path) -> None:
     assert first["where"].split(".", 2)[-1] == fault.where
     assert first["path"].startswith(fault.path)
     assert report["compared"] == report["expected"]
+    if fault.check == "layer.isolated":  # isolated, nobody but the guilty is blamed
+        blamed = {finding["where"].split(".", 2)[-1] for finding in result["findings"]}
+        assert blamed == {fault.where} | fault.also
