@@ -101,7 +101,9 @@ def write_manifest(folder: Path, models: Sequence[GoldenSet]) -> None:
     for entry in entries:
         del entry["folder"]
     text = _readable({"version": VERSION, "models": entries}) + "\n"
-    (folder / MANIFEST).write_text(text, encoding="utf-8")
+    partial = folder / f"{MANIFEST}.partial"
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(folder / MANIFEST)
 
 
 def sha256(path: Path) -> str:

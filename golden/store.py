@@ -1,6 +1,7 @@
 """Makes folders of golden traces: gander's own, and a user's."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,11 +82,18 @@ def make(
     taken = [name for name in (file, MANIFEST) if (folder / name).exists()]
     if taken and not force:
         raise InputError(f"{folder} already has {' and '.join(taken)}", mend="another folder, or --force")
+    fresh = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot make the folder {folder}: {error.strerror}") from error
-    trace = _write(checkpoint, folder, file, tokens, holds, seen=seen)
+    try:
+        trace = _write(checkpoint, folder, file, tokens, holds, seen=seen)
+    except BaseException:  # an interrupt, above all: it leaves nothing behind
+        if fresh:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
     name = Path(checkpoint.source).stem
     write_manifest(folder, [GoldenSet(folder, name, checkpoint.source, checkpoint.fingerprint(), (trace,))])
     return trace

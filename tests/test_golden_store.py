@@ -273,3 +273,15 @@ def test_a_copy_elsewhere_verifies(tmp_path):
     shutil.copy(GOLDEN / MANIFEST, tmp_path)
     (tmp_path / "traces" / "narrow.taps.safetensors").unlink()
     assert sorted(verdict for verdict, _ in verdicts(tmp_path)) == ["missing"] + ["same"] * 7
+
+
+def test_an_interrupt_leaves_nothing_behind(tmp_path):
+    """Whenever it comes: the folder is there before the work, and gone after it."""
+
+    def stop(name):
+        assert (tmp_path / "made").is_dir()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make(open_model("golden:narrow"), [1, 2], tmp_path / "made", seen=stop)
+    assert not list(tmp_path.iterdir())
