@@ -1,6 +1,7 @@
 """The verbs of the fast engine: what users may get wrong is caught here, the work is done in the modules beside it."""
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,8 @@ class Engine:
 
     def forward(self, tokens: Sequence[int], state: State, *, taps: MutableMapping[str, Array] | None = None) -> Array:
         ids = self._ids([_checked(tokens, self._weights.config.vocab)])
-        return _array(forward(self._weights, ids, state, chunk=self._chunk, tap=_recorder(taps))[0])
+        with _one_pool(ids, self._dtype):
+            return _array(forward(self._weights, ids, state, chunk=self._chunk, tap=_recorder(taps))[0])
 
     def forward_batch(self, rows: Sequence[Sequence[int]], states: Sequence[State]) -> list[Array]:
         if not rows:
@@ -123,6 +125,21 @@ class Engine:
             return float(x)
         dtype = torch.int64 if name == "tokens" else torch.float32 if name in FLOAT32 else self._dtype
         return torch.tensor(np.asarray(x), dtype=dtype, device=self._device)
+
+
+@contextmanager
+def _one_pool(ids: Tensor, dtype: torch.dtype) -> Iterator[None]:
+    """For a single float32 token, one torch thread: numpy's pool multiplies then (ops.linear), and the second of
+    torch's threads, awake and waiting after some small operation, would take a core from it: a third of the speed."""
+    threads = torch.get_num_threads()
+    alone = ids.is_cpu and ids.numel() == 1 and dtype == torch.float32 and threads > 1
+    if alone:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        if alone:
+            torch.set_num_threads(threads)
 
 
 def _whole(number: object) -> bool:

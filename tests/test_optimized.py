@@ -330,3 +330,16 @@ def test_what_cannot_be_done_is_said():
     assert not any(x.any() for x in fast.export_state(state).values())  # and nothing was done
     fast.close()
     refused(lambda: fast.forward([1], state), "load")
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_call_leaves_torchs_threads_as_they_were(number):
+    """Decode borrows a thread from torch, and gives it back, whatever happens."""
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        engine = loaded()
+        engine.forward(tokens(number), engine.initial_state())
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
