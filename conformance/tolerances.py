@@ -30,6 +30,9 @@ __all__ = [
 # Half the distance from 1 to the next number.
 UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 
+# Half the distance between the smallest numbers: what rounding moves a number that is nearly zero by.
+UNDERFLOW = {"float64": 2.0**-1075, "float32": 2.0**-150, "float16": 2.0**-25, "bfloat16": 2.0**-134}
+
 # An engine may add in another order, fuse, or solve a chunk at once: its error is as large as the yardstick's, not
 # equal to it. Both are maxima over tens to hundreds of roundings, and such maxima rarely differ by more than a factor
 # of four; a chunked recurrence adds sixteen products where the sequential one adds one, a factor of √16. 4 · 4 = 16.
@@ -68,7 +71,8 @@ def bounds(want: Array, yardsticks: Sequence[Array], dtype: str, *, token_axis: 
     alike = 0 if token_axis else -1
     typical = np.sqrt(np.mean(noise * noise, axis=alike, keepdims=True)) if noise.ndim else noise
     largest = np.maximum(want.max(axis=-1), -want.min(axis=-1))
-    return SAFETY * np.maximum(np.maximum(noise, typical), UNIT_ROUNDOFF[dtype] * largest)
+    rounding = UNIT_ROUNDOFF[dtype] * largest + UNDERFLOW[dtype]
+    return SAFETY * np.maximum(np.maximum(noise, typical), rounding)
 
 
 def trace_bounds(want: Array, relative: float, *, token_axis: bool = True) -> Array:
