@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -76,8 +77,12 @@ class Checkpoint:
         """sha256 of the model: its epsilons and every used tensor's name, shape and values.
 
         Values are hashed as little-endian float32, so a model has one fingerprint whatever naming scheme or storage
-        dtype it came in.
+        dtype it came in. A large model takes seconds, once.
         """
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
         digest = hashlib.sha256()
         digest.update(f"{self.config.layer_norm_eps!r} {self.config.group_norm_eps!r}\n".encode())
         for name in sorted(self.tensors):

@@ -63,6 +63,7 @@ def command(
 
     chosen = select(only, skip, CHECKS)
     set_hypothesis_home_dir(Path(tempfile.gettempdir(), "gander-hypothesis"))  # its cache is no business of this folder
+    make = engine_factory(engine, dtype=dtype, import_timeout=import_timeout)
     with progress("reading") as report_progress:
         manifest = read_manifest(Path(golden_dir)) if golden_dir else read_manifest()
         opened = []
@@ -76,7 +77,6 @@ def command(
                     mend=f"gander golden make --model {model} --tokens … --out DIR",
                 )
             opened.append((model, checkpoint, stored))
-        make = engine_factory(engine, dtype=dtype, import_timeout=import_timeout)
         words = ["gander", "check", "--engine", engine]
         words += ["--dtype", dtype] if dtype else []
         words += ["--golden", golden_dir] if golden_dir else []

@@ -17,15 +17,10 @@ def command(source: str, target: str, scheme: str, force: bool, allow_change: bo
     SOURCE is what `gander inspect` takes. TARGET is a .pth or .safetensors file (official, rwkvx) or a folder (hf).
     Values and dtypes are kept bit for bit.
     """
-    from ..checkpoint import load, write
+    from ..checkpoint import write
+    from ..golden import open_model
 
-    if source.startswith(("golden:", "random:")):
-        from ..golden import open_model
-
-        checkpoint = open_model(source)
-    else:
-        checkpoint = load(source)
-    for note in write(checkpoint, target, scheme, overwrite=force, allow_change=allow_change):
+    for note in write(open_model(source), target, scheme, overwrite=force, allow_change=allow_change):
         click.echo(f"note: {note}")
     click.echo(f"{source} → {target} ({scheme})")
     return 0

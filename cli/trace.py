@@ -25,7 +25,7 @@ def command(
 
     from ..conformance.adapters.factory import engine_factory
     from ..conformance.guard import EngineFault
-    from ..conformance.tracing import parse_path, parse_start, trace
+    from ..conformance.tracing import check_start, parse_path, trace
     from ..errors import InputError
     from ..golden import open_model
     from ..traces import parse_tokens, write
@@ -39,10 +39,10 @@ def command(
     with progress("reading") as report_progress:
         checkpoint = open_model(model)
         ids = parse_tokens(tokens, checkpoint.config.vocab)
-        parts, seed = parse_path(path, len(ids)), parse_start(start)
+        parts, start = parse_path(path, len(ids)), check_start(start)
         report_progress(f"{engine} on {len(ids)} tokens")
         try:
-            result = trace(make(), checkpoint, ids, parts, seed)
+            result = trace(make(), checkpoint, ids, parts, start)
         except EngineFault as fault:
             click.echo(f"FAIL  engine {engine}: {fault}", err=True)
             return 1

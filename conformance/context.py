@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..checkpoint import Checkpoint
-from ..golden import GoldenSet, GoldenTrace
+from ..checkpoint import Checkpoint, Config
+from ..golden import GoldenSet, GoldenTrace, start_of
 from ..reference import initial_state
 from ..traces import Trace, state_tensors
 from .engine import Array, Arrays
@@ -16,7 +16,7 @@ from .guard import EngineFault, Guard
 from .oracle import Oracle, Run
 from .tolerances import bounds
 
-__all__ = ["Context", "Expected", "end_to_end", "expected", "path_name", "splits"]
+__all__ = ["Context", "Expected", "begin", "end_to_end", "expected", "path_name", "splits"]
 
 LAYER = 130  # tokens of the layer checks: beyond two chunks of 64, and not a multiple of anything
 LENGTH = 300  # of the longest call: the fastest decay over 256 tokens is below float32's smallest number
@@ -163,6 +163,11 @@ def end_to_end(engine: Guard, tokens: Sequence[int], state: Any, parts: Sequence
                 message = f"gave tap {name!r} in shapes that do not follow each other: {error}"
                 raise EngineFault("forward", message) from error
     return joined
+
+
+def begin(engine: Guard, config: Config, start: str) -> Any:
+    """The engine's state for a trace's `start`: zero, or random:SEED."""
+    return engine.initial_state() if start == "zero" else engine.import_state(start_of(config, start))
 
 
 def path_name(parts: Sequence[int]) -> str:

@@ -30,17 +30,6 @@ def _as_it_is(name: str, value: Array) -> Array:
     return value
 
 
-def recording(into: Arrays, then: Tap) -> Tap:
-    """A tap that keeps what it sees in `into` and goes on with what `then` makes of it."""
-
-    def tap(name: str, value: Array) -> Array:
-        value = then(name, value)
-        into[name] = value
-        return value
-
-    return tap
-
-
 class Oracle:
     """The reference on one checkpoint. Weights are widened once for each precision."""
 
@@ -67,34 +56,35 @@ class Oracle:
         Every formula's result is recorded, then the engine's tap takes its place as input of the next: an error shows
         where it is made and nowhere else.
         """
-        value = self._run_isolated(np.float64, tokens, start, taps, _as_it_is)
+        value = self._run(np.float64, tokens, start, _as_it_is, taps)
         moves = (_as_it_is, *self._jitters)
-        return value, [self._run_isolated(np.float32, tokens, start, taps, move) for move in moves]
+        return value, [self._run(np.float32, tokens, start, move, taps) for move in moves]
 
-    def _run(self, kind: type[np.floating], tokens: Sequence[int], start: Mapping[str, Array], then: Tap) -> Run:
-        taps: Arrays = {}
-        begin = {name: value.astype(kind) for name, value in start.items()}
-        _, state = forward(self._of(kind), self.config, tokens, begin, recording(taps, then))
-        return Run(taps, state)
-
-    def _run_isolated(
+    def _run(
         self,
         kind: type[np.floating],
         tokens: Sequence[int],
         start: Mapping[str, Array],
-        taps: Mapping[str, Array],
         move: Tap,
+        given: Mapping[str, Array] | None = None,
     ) -> Run:
-        """`move` is what becomes of the engine's taps before they go into the next formula."""
-        own: Arrays = {}
+        """Every formula's result, and the state. `move` is what becomes of a value before the next formula gets it.
+
+        Cumulative, a moved value is what the run shows; isolated, the engine's taps, `given`, are moved instead, and
+        the run shows what the formulas make of them.
+        """
+        shown: Arrays = {}
 
         def tap(name: str, value: Array) -> Array:
-            own[name] = value
-            return move(name, taps[name].astype(kind)) if name in taps else value
+            if given is None:
+                value = shown[name] = move(name, value)
+                return value
+            shown[name] = value
+            return move(name, given[name].astype(kind)) if name in given else value
 
         begin = {name: value.astype(kind) for name, value in start.items()}
         _, state = forward(self._of(kind), self.config, tokens, begin, tap)
-        return Run(own, state)
+        return Run(shown, state)
 
     def _of(self, kind: type[np.floating]) -> Mapping[str, Array]:
         if kind not in self._weights:

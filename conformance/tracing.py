@@ -6,13 +6,12 @@ import numpy as np
 
 from ..checkpoint import Checkpoint
 from ..errors import InputError
-from ..golden import start_state
 from ..traces import Trace
-from .context import end_to_end, path_name
+from .context import begin, end_to_end, path_name
 from .engine import Arrays, Engine
 from .guard import EngineFault, Guard
 
-__all__ = ["parse_path", "parse_start", "trace"]
+__all__ = ["check_start", "parse_path", "trace"]
 
 
 def parse_path(text: str, tokens: int) -> tuple[int, ...]:
@@ -29,24 +28,22 @@ def parse_path(text: str, tokens: int) -> tuple[int, ...]:
     return parts
 
 
-def parse_start(text: str) -> int | None:
-    """The seed of `random:SEED`, or None for `zero`."""
-    if text == "zero":
-        return None
-    if not re.fullmatch(r"random:\d{1,18}", text):
+def check_start(text: str) -> str:
+    """`text` if it is a start that a trace can have: `zero`, or like `random:7`."""
+    if text != "zero" and not re.fullmatch(r"random:\d{1,18}", text):
         raise InputError(f"start {text!r} is unknown", expected="zero, or like random:7")
-    return int(text.removeprefix("random:"))
+    return text
 
 
 def trace(
-    engine: Engine, checkpoint: Checkpoint, tokens: tuple[int, ...], parts: tuple[int, ...], seed: int | None = None
+    engine: Engine, checkpoint: Checkpoint, tokens: tuple[int, ...], parts: tuple[int, ...], start: str = "zero"
 ) -> Trace:
-    """Run `tokens` in calls of `parts` tokens, from zero or from the random state of `seed`, and keep what is shown."""
+    """Run `tokens` in calls of `parts` tokens from `start`, and keep what is shown."""
     guard = Guard(engine, checkpoint.config.vocab)
     guard.load(checkpoint)
-    if seed is not None and "state" not in engine.capabilities:
+    if start != "zero" and "state" not in engine.capabilities:
         raise EngineFault("import_state", "is not offered, so the engine can only start from zero")
-    state = guard.initial_state() if seed is None else guard.import_state(start_state(checkpoint.config, seed))
+    state = begin(guard, checkpoint.config, start)
     tensors: Arrays = end_to_end(guard, tokens, state, parts, taps="taps" in engine.capabilities)
     if "state" in engine.capabilities:
         tensors |= guard.export_state(state)
@@ -57,6 +54,6 @@ def trace(
         engine=engine.name,
         dtype=engine.dtype,
         path=path_name(parts),
-        start="zero" if seed is None else f"random:{seed}",
+        start=start,
         tensors={name: np.asarray(value) for name, value in tensors.items()},
     )

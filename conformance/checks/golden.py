@@ -8,7 +8,7 @@ from ...errors import InputError
 from ...golden import GoldenTrace, start_of
 from ...traces import Trace
 from ..compare import Tally
-from ..context import Context, end_to_end
+from ..context import Context, begin, end_to_end
 from ..engine import Array, Arrays
 from ..registry import check
 from ..tolerances import TIE, TRACE, trace_bounds
@@ -89,12 +89,10 @@ def _run(context: Context, entry: GoldenTrace, trace: Trace) -> Arrays:
     """What the engine shows on a trace's tokens from its start, its final state included."""
 
     def run() -> Arrays:
-        engine = context.engine
-        start = start_of(context.config, entry.start)
-        begin = engine.initial_state() if entry.start == "zero" else engine.import_state(start)
+        state = begin(context.engine, context.config, entry.start)
         with_taps = "taps" in entry.holds and "taps" in context.capabilities
-        shown = end_to_end(engine, trace.tokens, begin, [len(trace.tokens)], taps=with_taps)
-        return shown | context.export(begin)
+        shown = end_to_end(context.engine, trace.tokens, state, [len(trace.tokens)], taps=with_taps)
+        return shown | context.export(state)
 
     return context.once(("golden", entry.file), run)
 

@@ -4,7 +4,7 @@ Isolated, the reference's formula gets the engine's own inputs: an error shows w
 from the tokens: an error shows everything it leads to.
 """
 
-from ...traces import Tensor, taps
+from ...traces import taps
 from ..compare import Tally
 from ..context import Context, path_name
 from ..registry import check
@@ -14,12 +14,11 @@ from ..tolerances import bounds
 @check("layer.isolated", "every tap against the reference's formula on the engine's own inputs", needs=("taps",))
 def isolated(context: Context, tally: Tally) -> str | None:
     """The guilty formula, by name."""
+    dims = {**context.config.dims, "T": len(context.layer_tokens)}
+    shapes = {tap.name: tap.shape(dims) for tap in taps(context.config.layers)}
     for parts in context.paths:
         context.progress(path_name(parts))
         got = context.engine_run(context.layer_tokens, parts)
-        shapes = {
-            tap.name: tap.shape({**context.config.dims, "T": len(context.layer_tokens)}) for tap in _taps(context)
-        }
         usable = {name: value for name, value in got.items() if getattr(value, "shape", None) == shapes.get(name)}
         value, yardsticks = context.oracle.isolated(context.layer_tokens, context.zero, usable)
         bound = {
@@ -39,10 +38,6 @@ def cumulative(context: Context, tally: Tally) -> str | None:
         got = context.engine_run(context.layer_tokens, parts)
         tally.tensors(got, value.taps, bound, path=path_name(parts), hint="cumulative: may be inherited")
     return _paths(context)
-
-
-def _taps(context: Context) -> list[Tensor]:
-    return taps(context.config.layers)
 
 
 def _paths(context: Context) -> str:

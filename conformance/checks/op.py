@@ -84,11 +84,6 @@ def _normal(random: np.random.Generator, *shape: int, scale: float = 1.0) -> Arr
     return random.standard_normal(shape) * scale
 
 
-def _spread(random: np.random.Generator, *shape: int, low: float, high: float) -> Array:
-    """Between 10^low and 10^high, of both signs."""
-    return np.sign(_normal(random, *shape)) * 10 ** random.uniform(low, high, shape)
-
-
 def _rows(s: Sizes, random: np.random.Generator, width: int) -> Array:
     """(T, width) rows of the regime: ordinary, tiny, nearly constant, or far from zero."""
     x = _normal(random, s.T, width)
@@ -169,9 +164,8 @@ def _wkv7(s: Sizes, random: np.random.Generator) -> Arrays:
         s = replace(s, T=300, N=min(s.N, 32), H=1)
     shape = (s.T, s.H, s.N)
     slowest, fastest = np.exp(-np.exp(-0.5) * 1e-4), np.exp(-np.exp(-0.5))  # 0.99994 and 0.54524, decay's own range
-    low, high = {"fast": (fastest, fastest), "long": (fastest, fastest), "slow": (slowest, 1.0)}.get(
-        s.regime, (fastest, 1.0)
-    )
+    low = slowest if s.regime == "slow" else fastest
+    high = fastest if s.regime in ("fast", "long") else 1.0
     kk = _normal(random, *shape)
     kk /= np.linalg.norm(kk, axis=-1, keepdims=True)
     if s.regime == "zero":

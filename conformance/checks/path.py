@@ -139,8 +139,9 @@ def repeat(context: Context, tally: Tally) -> str | None:
         context.run(context.tokens[3:10], context.engine.initial_state(), [7])
         second = context.run(tokens, second_state, parts)
         tally.equal("logits", second, first, path=path_name(parts))
+        got = context.export(second_state)
         for name, want in context.export(first_state).items():
-            tally.equal(name, context.export(second_state).get(name), want, path=path_name(parts), token_axis=False)
+            tally.equal(name, got.get(name), want, path=path_name(parts), token_axis=False)
     return None
 
 
