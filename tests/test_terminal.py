@@ -49,6 +49,15 @@ def test_a_failure_reads_like_this(gander: Callable, broken_engine: str, monkeyp
     assert blamed == {"att.norm"}
 
 
+def test_what_is_shown_in_full_is_the_formula(gander: Callable, broken_engine: str) -> None:
+    """Of all checks that one fault fails, the report shows the one that names it; the whole model's come in a line."""
+    typed = gander("check", "-m", "golden:narrow", "-e", broken_engine, "--skip", "path")
+    full, also = typed.out.split("Also failing")
+    assert re.findall(r"^FAIL  (\S+)", full, re.MULTILINE)[0] == "blocks.0.att.norm"
+    assert "--only layer.isolated" in full
+    assert re.findall(r"^ +([a-z]+\.[a-z]+): ", also, re.MULTILINE)[:2] == ["layer.cumulative", "layer.weights"]
+
+
 @pytest.mark.parametrize("columns", ["60", "100"])
 def test_no_line_but_the_command_is_wider_than_the_window(
     gander: Callable, broken_engine: str, monkeypatch: pytest.MonkeyPatch, columns: str

@@ -4,9 +4,15 @@ Isolated, the reference's formula gets the engine's own inputs: an error shows w
 from the tokens: an error shows everything it leads to.
 """
 
+from dataclasses import replace
+
+import torch
+
 from ...traces import taps
 from ..compare import Tally
-from ..context import Context, path_name
+from ..context import Context, expected, path_name
+from ..guard import EngineFault, Guard
+from ..oracle import Oracle
 from ..registry import check
 from ..tolerances import bounds
 
@@ -38,6 +44,30 @@ def cumulative(context: Context, tally: Tally) -> str | None:
         got = context.engine_run(context.layer_tokens, parts)
         tally.tensors(got, value.taps, bound, path=path_name(parts), hint="cumulative: may be inherited")
     return _paths(context)
+
+
+@check("layer.weights", "weights that need all of float32 are not rounded on the way in")
+def weights(context: Context, tally: Tally) -> str | None:
+    """On a second engine, the model with every weight a little larger: golden weights are exact in 16 bits, these not.
+
+    For a 16-bit engine they are rounded to its dtype first, since it may.
+    """
+    dtype = getattr(torch, context.dtype)
+    tensors = {
+        name: (tensor.float() * (1 + 2**-12)).to(dtype).float() for name, tensor in context.checkpoint.tensors.items()
+    }
+    finer = replace(context.checkpoint, tensors=tensors)
+    tokens = context.tokens[:9]
+    value, bound, _ = expected(Oracle(finer, context.dtype), tokens, context.zero, context.dtype)
+    try:
+        engine = Guard(context.another(), context.config.vocab)
+        engine.load(finer)
+        logits = engine.forward(tokens, engine.initial_state())
+        engine.close()
+    except EngineFault as fault:
+        raise EngineFault(fault.where, f"{fault.message} (a second engine beside the first)") from fault
+    tally.tensor("logits", logits, value.logits, bound["logits"], path="prefill, finer weights")
+    return None
 
 
 def _paths(context: Context) -> str:

@@ -2,18 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 import numpy as np
-import torch
 
 from ...checkpoint import all_zero
 from ...reference import forward, initial_state
 from ..compare import Tally
-from ..context import Context, expected
+from ..context import Context
 from ..engine import Array
-from ..guard import EngineFault, Guard
-from ..oracle import Oracle
 from ..registry import check
 
 LOAD_ENGINE = "load.engine"
@@ -62,28 +58,4 @@ def engine(context: Context, tally: Tally) -> str | None:
     tally.compared += 1
     if not np.isfinite(logits).all():
         tally.fault("logits", f"{(~np.isfinite(logits)).sum()} of {logits.size} are not finite after one token")
-    return None
-
-
-@check("load.precision", "weights that need all of float32 are not rounded on the way in")
-def precision(context: Context, tally: Tally) -> str | None:
-    """On a second engine, the model with every weight a little larger: golden weights are exact in 16 bits, these not.
-
-    For a 16-bit engine they are rounded to its dtype first, since it may.
-    """
-    dtype = getattr(torch, context.dtype)
-    tensors = {
-        name: (tensor.float() * (1 + 2**-12)).to(dtype).float() for name, tensor in context.checkpoint.tensors.items()
-    }
-    finer = replace(context.checkpoint, tensors=tensors)
-    tokens, zero = context.tokens[:9], initial_state(context.config)
-    value, bound, _ = expected(Oracle(finer, context.dtype), tokens, zero, context.dtype)
-    try:
-        engine = Guard(context.another(), context.config.vocab)
-        engine.load(finer)
-        logits = engine.forward(tokens, engine.initial_state())
-        engine.close()
-    except EngineFault as fault:
-        raise EngineFault(fault.where, f"{fault.message} (a second engine beside the first)") from fault
-    tally.tensor("logits", logits, value.logits, bound["logits"], path="prefill, finer weights")
     return None
