@@ -3,7 +3,7 @@
 from .census import Finding, all_zero, census, entries_of
 from .convert import write
 from .layout import infer, shapes
-from .model import LAYER_0_UNUSED, Checkpoint, Config
+from .model import LAYER_0_UNUSED, Checkpoint, Config, used
 from .read import Reading, load, read
 from .schemes import SCHEMES, Entry, Scheme, detect
 
@@ -24,5 +24,6 @@ __all__ = [
     "load",
     "read",
     "shapes",
+    "used",
     "write",
 ]

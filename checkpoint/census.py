@@ -9,19 +9,20 @@ from typing import Literal, get_args
 import torch
 
 from .layout import shapes
-from .model import LAYER_0_UNUSED, Checkpoint, Config
-from .schemes import SCHEMES, Entry, Scheme
+from .model import LAYER_0_UNUSED, Checkpoint, Config, used
+from .names import block_of
+from .schemes import Entry, Scheme, detect
 
 __all__ = ["DTYPES", "Finding", "all_zero", "census", "entries_of"]
 
 DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
 
-Kind = Literal["missing", "unknown", "duplicate", "wrong shape", "wrong dtype", "non-finite", "all-zero"]
+Kind = Literal["missing", "unknown", "duplicate", "wrong shape", "wrong dtype", "non-finite", "all-zero", "never run"]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong with one tensor. Names are the file's own."""
+    """What is wrong with, or odd about, one tensor or block. Names are the file's own."""
 
     kind: Kind
     name: str
@@ -29,36 +30,53 @@ class Finding:
 
     @property
     def is_error(self) -> bool:
-        """All but a suspicion: zeros are what a broken exporter leaves, and also what training starts from."""
-        return self.kind != "all-zero"
+        """All but what may be so: zeros are what a broken exporter leaves, and also what training starts from; the
+        official rule leaves out blocks that the attention blocks do not divide evenly."""
+        return self.kind not in ("all-zero", "never run")
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.name}" + (f" {self.detail}" if self.detail else "")
 
 
 def census(entries: Sequence[Entry], config: Config, scheme: Scheme) -> list[Finding]:
-    """Everything wrong with a file's tensors, given the sizes they agree on. Layer 0's unused ones are left out."""
+    """Everything wrong with a file's tensors, given the sizes they agree on. Layer 0's unused ones are left out; those
+    of a block that is never run are not, since official code reads them."""
     entries = [entry for entry in entries if entry.name not in LAYER_0_UNUSED]
     expected = shapes(config)
-    present = {entry.name for entry in entries}
-    findings = [Finding("missing", scheme.stored(name)) for name in expected if name not in present]
+    present = {entry.name for entry in entries if entry.name is not None}
+    findings = [*_missing(expected, present, scheme)]
     findings += [Finding("unknown", entry.stored) for entry in entries if entry.name not in expected]
     findings += _duplicates(entries)
     for entry in entries:
         if entry.name in expected:
             findings += _faults(entry, expected[entry.name])
+    if config.skipped:
+        blocks = ", ".join(map(scheme.stored_block, config.skipped))
+        rule = f"{config.attention_layers} attention blocks do not divide {config.layers} (official rule)"
+        findings.append(Finding("never run", blocks, f"though in the file: {rule}"))
     return sorted(findings, key=lambda finding: get_args(Kind).index(finding.kind))
 
 
 def all_zero(checkpoint: Checkpoint) -> list[str]:
-    """The official names of the tensors that hold nothing but zeros, layer 0's unused ones left out."""
-    return [name for name, tensor in checkpoint.tensors.items() if name not in LAYER_0_UNUSED and not tensor.any()]
+    """The official names of the tensors that the model uses and that hold nothing but zeros."""
+    return [name for name, tensor in checkpoint.tensors.items() if used(name, checkpoint.config) and not tensor.any()]
 
 
 def entries_of(checkpoint: Checkpoint) -> list[Entry]:
     """The tensors of a checkpoint in memory, for a census."""
-    unpack = SCHEMES["official"].unpack
+    unpack = detect(checkpoint.tensors).unpack
     return [entry for name, tensor in checkpoint.tensors.items() for entry in unpack(name, tensor)]
+
+
+def _missing(expected: Iterable[str], present: set[str], scheme: Scheme) -> Iterator[Finding]:
+    """Tensor by tensor, but a whole block at once: it is not the tensors that were forgotten but the number."""
+    begun = {block_of(name) for name in present}
+    gaps = dict.fromkeys(block for name in expected if (block := block_of(name)) and block not in begun)
+    for block in gaps:
+        yield Finding("missing", scheme.stored_block(block), "the whole block: the numbering has a gap")
+    for name in expected:
+        if name not in present and block_of(name) not in gaps:
+            yield Finding("missing", scheme.stored(name))
 
 
 def _duplicates(entries: Iterable[Entry]) -> Iterator[Finding]:

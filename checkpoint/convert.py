@@ -33,11 +33,18 @@ def write(
 
     `official` and `rwkvx` make a .pth or .safetensors file, `hf` a folder. Values and dtypes are kept bit for bit.
     Layer 0's unused v0, v1 and v2 have no place in a Hugging Face folder and are left out there. Where the scheme
-    cannot say the epsilons, the model would change: an `InputError`, or with `allow_change` a note.
+    cannot say the epsilons, the model would change: an `InputError`, or with `allow_change` a note. Attention blocks
+    have a place in `rwkvx` only, under the names of the released models: an `InputError` for the others.
     """
     path = Path(path)
     if scheme not in SCHEMES:
         raise InputError(f"no naming scheme {scheme!r}", mend=nearest(scheme, SCHEMES))
+    if checkpoint.config.attention_layers and not SCHEMES[scheme].holds_attention:
+        raise InputError(
+            f"{scheme} cannot hold this model: its {checkpoint.config.attention_layers} attention blocks would be lost",
+            expected="rwkvx, the only scheme with names for them",
+            mend="convert it to that (--to rwkvx)",
+        )
     config, notes = _expressible(checkpoint.config, scheme)
     if notes and not allow_change:
         raise InputError(

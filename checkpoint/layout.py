@@ -1,6 +1,5 @@
-"""What tensors an RWKV-7 has, what shape each is, and the sizes read back from them."""
+"""What tensors an RWKV-7 or RWKV-X has, what shape each is, and the sizes read back from them."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -8,8 +7,9 @@ import torch
 
 from ..errors import InputError
 from .model import LAYER_0_UNUSED, VECTORS, Config
+from .names import block_of, part_of
 
-__all__ = ["BLOCK", "TOP", "block_of", "infer", "is_tensor", "part_of", "shapes", "with_singletons"]
+__all__ = ["ATTENTION", "BLOCK", "TOP", "infer", "is_tensor", "shapes", "with_singletons"]
 
 # An axis is a size's name in `Config`, or a number. Projections are [out, in], LoRA pairs [in, out].
 Axes = tuple[int | str, ...]
@@ -58,42 +58,52 @@ EVERY_BLOCK: dict[str, Axes] = {
     "ffn.value.weight": ("width", "ffn"),
 }
 BLOCK = FIRST_BLOCK | EVERY_BLOCK | LATER_BLOCKS
+ATTENTION: dict[str, Axes] = {
+    "ln1.weight": D,
+    "ln1.bias": D,
+    "ln2.weight": D,
+    "ln2.bias": D,
+    "att.receptance.weight": SQUARE,
+    "att.key.weight": SQUARE,
+    "att.value.weight": SQUARE,
+    "att.output.weight": SQUARE,
+    "ffn.x_k": VECTOR,
+    "ffn.key.weight": ("ffn", "width"),
+    "ffn.value.weight": ("width", "ffn"),
+}
 AXES = TOP | BLOCK
+ATTENTION_HEAD = 64  # by definition: no tensor tells it
 
 
 def is_tensor(name: str) -> bool:
-    """Whether an RWKV-7 may have a tensor of this official name."""
+    """Whether an RWKV-7 or RWKV-X may have a tensor of this official name."""
     block, part = block_of(name), part_of(name)
-    return name in TOP if block is None else part in BLOCK and (block == 0 or part not in FIRST_BLOCK)
-
-
-def block_of(name: str) -> int | None:
-    """The block of an official name; None outside of blocks."""
-    match = re.match(r"blocks\.(0|[1-9]\d*)\.", name)
-    return int(match[1]) if match else None
-
-
-def part_of(name: str) -> str:
-    """An official name without its block: `blocks.2.att.w1` → `att.w1`."""
-    return name.split(".", 2)[-1] if name.startswith("blocks.") else name
+    if block is None:
+        return name in TOP
+    if _is_attention(name):
+        return part.removeprefix("moba.") in ATTENTION
+    return part in BLOCK and (block == "blocks.0" or part not in FIRST_BLOCK)
 
 
 def shapes(config: Config) -> dict[str, tuple[int, ...]]:
-    """Every tensor that the model uses and its shape in official files.
+    """Every tensor that a file must hold and its shape in official files: blocks that are never run, too.
 
     Block 0's v0, v1 and v2 (`LAYER_0_UNUSED`) are not among them.
     """
     return {
         name: tuple(axis if isinstance(axis, int) else getattr(config, axis) for axis in axes)
-        for name, axes in _tensors(config.layers)
+        for name, axes in _tensors(config.layers, config.attention_layers)
     }
 
 
-def _tensors(layers: int) -> Iterator[tuple[str, Axes]]:
+def _tensors(layers: int, attention_layers: int) -> Iterator[tuple[str, Axes]]:
     yield from TOP.items()
     for i in range(layers):
         for part, axes in ((FIRST_BLOCK if i == 0 else LATER_BLOCKS) | EVERY_BLOCK).items():
             yield f"blocks.{i}.{part}", axes
+    for n in range(attention_layers):
+        for part, axes in ATTENTION.items():
+            yield f"moba.{n}.{part}", axes
 
 
 def with_singletons(name: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -105,12 +115,19 @@ def with_singletons(name: str, tensor: torch.Tensor) -> torch.Tensor:
 def infer(tensors: Mapping[str, torch.Tensor]) -> Config:
     """The sizes that `tensors`, under official names, agree on, with the epsilons of official files.
 
-    A vote: one tensor of a wrong shape must not shift the blame to all others. A size that no tensor tells is 0; the
-    census names the missing tensors.
+    A vote: one tensor of a wrong shape must not shift the blame to all others. Attention blocks have none, since they
+    repeat the sizes of the others. A size that no tensor tells is 0; the census names the missing tensors.
     """
-    used = {name: tensor for name, tensor in tensors.items() if is_tensor(name) and name not in LAYER_0_UNUSED}
+    known = {name: tensor for name, tensor in tensors.items() if is_tensor(name) and name not in LAYER_0_UNUSED}
+    used = {name: tensor for name, tensor in known.items() if not _is_attention(name)}
+    attention_layers = _count(name for name in known if _is_attention(name))
     width = _most_common(tensor.numel() for name, tensor in used.items() if AXES[part_of(name)] in (D, VECTOR))
     heads, head_size = _heads([tensor for name, tensor in used.items() if part_of(name) == "att.r_k"], width)
+    if attention_layers and head_size != ATTENTION_HEAD:
+        raise InputError(
+            f"the heads of an RWKV-X are {ATTENTION_HEAD} wide, those of its att.r_k {head_size}",
+            expected=f"att.r_k of shape [heads, {ATTENTION_HEAD}] in every block, as its attention blocks have them",
+        )
 
     def size(axis: str) -> int:
         pairs = {("width", axis), (axis, "width")}
@@ -119,7 +136,7 @@ def infer(tensors: Mapping[str, torch.Tensor]) -> Config:
         return _most_common(sum(shape) - width for shape in shapes if len(shape) == 2 and width in shape)
 
     return Config(
-        layers=1 + max((block for name in used if (block := block_of(name)) is not None), default=-1),
+        layers=_count(used),
         width=width,
         heads=heads,
         head_size=head_size,
@@ -129,7 +146,18 @@ def infer(tensors: Mapping[str, torch.Tensor]) -> Config:
         rank_a=size("rank_a"),
         rank_v=size("rank_v"),
         rank_g=size("rank_g"),
+        attention_layers=attention_layers,
     )
+
+
+def _is_attention(name: str) -> bool:
+    return name.startswith("moba.")
+
+
+def _count(names: Iterable[str]) -> int:
+    """How many blocks the highest number in these names speaks of."""
+    blocks = filter(None, map(block_of, names))
+    return 1 + max((int(block.split(".")[1]) for block in blocks), default=-1)
 
 
 def _heads(r_ks: list[torch.Tensor], width: int) -> tuple[int, int]:

@@ -8,7 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-__all__ = ["LAYER_0_UNUSED", "VECTORS", "Checkpoint", "Config"]
+from ..traces.taps import block_order
+from ..traces.taps import skipped as skipped_blocks
+from .names import block_of, part_of
+
+__all__ = ["LAYER_0_UNUSED", "VECTORS", "Checkpoint", "Config", "squeezed", "used"]
 
 # Tensors stored with singleton axes ([1, 1, D]) in official files; everything else is what its shape says.
 VECTORS = frozenset(
@@ -16,6 +20,7 @@ VECTORS = frozenset(
     for part, names in {
         "att": ("x_r", "x_w", "x_k", "x_v", "x_a", "x_g", "w0", "a0", "v0", "k_k", "k_a"),
         "ffn": ("x_k",),
+        "moba.ffn": ("x_k",),
     }.items()
     for name in names
 )
@@ -23,10 +28,15 @@ VECTORS = frozenset(
 # Layer 0 gives v_first and so never mixes toward it: some files hold these tensors, some do not, nobody reads them.
 LAYER_0_UNUSED = frozenset({"blocks.0.att.v0", "blocks.0.att.v1", "blocks.0.att.v2"})
 
+# These normalise the embedding, whether or not the block in which they are named is run.
+_EMBEDDING_NORM = frozenset({"blocks.0.ln0.weight", "blocks.0.ln0.bias"})
+
 
 @dataclass(frozen=True)
 class Config:
-    """The shape of an RWKV-7, read from its tensors.
+    """The shape of an RWKV-7 or RWKV-X, read from its tensors.
+
+    The attention blocks of an RWKV-X have its width, its F, and heads of 64, as all of its heads are.
 
     The two epsilons are the only numbers that a file's tensors do not tell: official files mean GroupNorm eps 64e-5,
     Hugging Face folders head_dim · norm_eps. They are equal for heads of 64 only.
@@ -44,6 +54,17 @@ class Config:
     rank_g: int
     layer_norm_eps: float = 1e-5
     group_norm_eps: float = 64e-5
+    attention_layers: int = 0  # n of an RWKV-X
+
+    @property
+    def blocks(self) -> list[str]:
+        """The blocks in execution order: `blocks.{i}`, and `moba.{n}` for attention."""
+        return block_order(self.layers, self.attention_layers)
+
+    @property
+    def skipped(self) -> list[str]:
+        """The blocks that are in the checkpoint but never run."""
+        return skipped_blocks(self.layers, self.attention_layers)
 
     @property
     def dims(self) -> dict[str, int]:
@@ -66,11 +87,11 @@ class Checkpoint:
     notes: tuple[str, ...] = field(default=())  # what a reader should know, e.g. which eps was chosen and why
 
     def weights(self, dtype: npt.DTypeLike = np.float64) -> dict[str, npt.NDArray[np.floating]]:
-        """The tensors as numpy arrays of `dtype`, vectors squeezed to (D,), layer 0's unused ones left out."""
+        """The tensors that the model uses, as numpy arrays of `dtype`, vectors squeezed to (D,)."""
         return {
             name: squeezed(name, tensor).to(torch.float32).numpy().astype(dtype, copy=False)
             for name, tensor in self.tensors.items()
-            if name not in LAYER_0_UNUSED
+            if used(name, self.config)
         }
 
     def fingerprint(self) -> str:
@@ -86,14 +107,20 @@ class Checkpoint:
         digest = hashlib.sha256()
         digest.update(f"{self.config.layer_norm_eps!r} {self.config.group_norm_eps!r}\n".encode())
         for name in sorted(self.tensors):
-            if name not in LAYER_0_UNUSED:
+            if used(name, self.config):
                 tensor = squeezed(name, self.tensors[name])
                 digest.update(f"{name} {list(tensor.shape)}\n".encode())
                 digest.update(np.ascontiguousarray(tensor.to(torch.float32).numpy(), dtype="<f4").tobytes())
         return digest.hexdigest()
 
 
+def used(name: str, config: Config) -> bool:
+    """Whether the model uses a tensor that its file may hold: neither layer 0's unused ones nor blocks never run."""
+    if name in LAYER_0_UNUSED:
+        return False
+    return name in _EMBEDDING_NORM or block_of(name) not in config.skipped
+
+
 def squeezed(name: str, tensor: torch.Tensor) -> torch.Tensor:
     """`tensor` without the singleton axes that official files give to vectors."""
-    part = name.split(".", 2)[-1]
-    return tensor.reshape(-1) if part in VECTORS else tensor
+    return tensor.reshape(-1) if part_of(name) in VECTORS else tensor

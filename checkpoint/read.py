@@ -26,6 +26,11 @@ class Reading:
     findings: tuple[Finding, ...]
 
     @property
+    def kind(self) -> str:
+        """What the model is called."""
+        return "RWKV-X" if self.checkpoint.config.attention_layers else "RWKV-7"
+
+    @property
     def errors(self) -> list[Finding]:
         """The findings with which the checkpoint is not to be trusted."""
         return [finding for finding in self.findings if finding.is_error]
@@ -44,7 +49,7 @@ def load(path: str | PathLike[str]) -> Checkpoint:
         if len(errors) > SHOWN:
             lines.append(f"and {len(errors) - SHOWN} more")
         raise InputError(
-            f"{path} is not a sound RWKV-7:\n    " + "\n    ".join(lines),
+            f"{path} is not a sound {reading.kind}:\n    " + "\n    ".join(lines),
             expected="every tensor once, in its shape, of finite float32, bfloat16 or float16 values",
             mend="export it again; `gander inspect` lists everything",
         )
@@ -52,7 +57,7 @@ def load(path: str | PathLike[str]) -> Checkpoint:
 
 
 def read(path: str | PathLike[str]) -> Reading:
-    """The checkpoint at `path`, sound or not, with its census. An `InputError` where no RWKV-7 can be made out."""
+    """The checkpoint at `path`, sound or not, with its census. An `InputError` where no model can be made out."""
     path = Path(path)
     try:
         if not path.exists():

@@ -15,7 +15,7 @@ def command(source: str, target: str, scheme: str, force: bool, allow_change: bo
     """Rewrite SOURCE as TARGET in another naming scheme.
 
     SOURCE is what `gander inspect` takes. TARGET is a .pth or .safetensors file (official, rwkvx) or a folder (hf).
-    Values and dtypes are kept bit for bit.
+    Values and dtypes are kept bit for bit. An RWKV-X becomes rwkvx only: the others have no attention blocks.
     """
     from ..checkpoint import write
     from ..golden import open_model

@@ -32,7 +32,8 @@ def list_models() -> int:
         recipe = RECIPES[model.name]
         c = recipe.config
         out.print(f"[bold]golden:{model.name}[/]  {recipe.why}")
-        out.print(f"  L {c.layers}  D {c.width}  H {c.heads}  N {c.head_size}  F {c.ffn}  V {c.vocab}")
+        attention = f" + {c.attention_layers} of attention" if c.attention_layers else ""
+        out.print(f"  L {c.layers}{attention}  D {c.width}  H {c.heads}  N {c.head_size}  F {c.ffn}  V {c.vocab}")
         out.print(f"  ranks w {c.rank_w}  a {c.rank_a}  v {c.rank_v}  g {c.rank_g}  sha256 {model.fingerprint[:12]}…")
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for heading, justify in (("trace", "left"), ("tokens", "right"), ("start", "left"), ("holds", "left")):
@@ -43,6 +44,9 @@ def list_models() -> int:
             count = f"{trace.prompt} + {len(trace.tokens) - trace.prompt}" if trace.prompt else str(len(trace.tokens))
             table.add_row(kind, count, trace.start, " ".join(trace.holds), f"{trace.bytes / 1000:.0f}")
         out.print(table)
+        for trace in model.traces:
+            if trace.attention != "dense":
+                out.print(f"  {trace.file.split('.')[-2]}: --attention {trace.attention}", soft_wrap=True)
     return 0
 
 
@@ -74,11 +78,11 @@ def verify(folder: str | None) -> int:
 @command.command
 @click.argument("name")
 @click.argument("target")
-@click.option("--to", "scheme", type=click.Choice(["official", "hf", "rwkvx"]), default="official", show_default=True,
-              help="Naming scheme.")  # fmt: skip
+@click.option("--to", "scheme", type=click.Choice(["official", "hf", "rwkvx"]),
+              help="Naming scheme. [default: official; rwkvx for a model with attention blocks]")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace TARGET if it exists.")
 @click.option("--allow-change", is_flag=True, help="Export even where the scheme cannot hold the model's epsilons.")
-def export(name: str, target: str, scheme: str, force: bool, allow_change: bool) -> int:
+def export(name: str, target: str, scheme: str | None, force: bool, allow_change: bool) -> int:
     """Write the model NAME, e.g. adversarial or random:0.1B, as the file or folder TARGET.
 
     TARGET ends in .pth or .safetensors (official, rwkvx), or is a folder (hf).
@@ -87,7 +91,9 @@ def export(name: str, target: str, scheme: str, force: bool, allow_change: bool)
     from ..golden import open_model
 
     spec = name if ":" in name else f"golden:{name}"
-    for note in write(open_model(spec), target, scheme, overwrite=force, allow_change=allow_change):
+    checkpoint = open_model(spec)
+    scheme = scheme or ("rwkvx" if checkpoint.config.attention_layers else "official")
+    for note in write(checkpoint, target, scheme, overwrite=force, allow_change=allow_change):
         click.echo(f"note: {note}")
     click.echo(f"{spec} → {target} ({scheme})")
     return 0
@@ -97,10 +103,12 @@ def export(name: str, target: str, scheme: str, force: bool, allow_change: bool)
 @click.option("--model", "-m", required=True, metavar="MODEL", help="A checkpoint's path, golden:NAME or random:SIZE.")
 @click.option("--tokens", "-t", required=True, metavar="1,2,3|@FILE", help="The tokens, or a file with a JSON list.")
 @click.option("--out", "-o", required=True, type=click.Path(), metavar="DIR", help="The folder to write.")
+@click.option("--attention", default="dense", show_default=True, metavar="POLICY",
+              help="Of an RWKV-X's attention blocks, as in `gander check`.")  # fmt: skip
 @click.option("--taps", type=click.Choice(["all", "logits"]), default="all", show_default=True,
               help="Every tap, or only logits; the state at the end always.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace what is in DIR.")
-def make(model: str, tokens: str, out: str, taps: str, force: bool) -> int:
+def make(model: str, tokens: str, out: str, attention: str, taps: str, force: bool) -> int:
     """Write the reference's trace of a model and a manifest, for `gander check --golden DIR`.
 
     The reference computes in float64 and is in no hurry.
@@ -109,13 +117,14 @@ def make(model: str, tokens: str, out: str, taps: str, force: bool) -> int:
 
     from ..golden import HOLDS, open_model
     from ..golden import make as make_traces
-    from ..traces import parse_tokens
+    from ..traces import parse_attention, parse_tokens
 
     with _progress("computing") as seen:
         checkpoint = open_model(model)
         ids = parse_tokens(tokens, checkpoint.config.vocab)
         holds = HOLDS if taps == "all" else ("logits", "state")
-        trace = make_traces(checkpoint, ids, Path(out), holds=holds, force=force, seen=seen)
+        policy = str(parse_attention(attention))
+        trace = make_traces(checkpoint, ids, Path(out), holds=holds, attention=policy, force=force, seen=seen)
     click.echo(f"{model} → {Path(out) / trace.file} ({len(ids)} tokens, {trace.bytes / 1000:.0f} kB)")
     return 0
 

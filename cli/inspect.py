@@ -1,6 +1,8 @@
 """`gander inspect`: say what a checkpoint is, and what is wrong with it."""
 
 import json
+from collections.abc import Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -32,14 +34,15 @@ def command(model: str, as_json: bool) -> int:
 
 
 def _read(model: str) -> "Reading":
-    from ..checkpoint import SCHEMES, Reading, census, entries_of, read
+    from ..checkpoint import Reading, census, detect, entries_of, read
 
     if not model.startswith(("golden:", "random:")):
         return read(model)
     from ..golden import open_model
 
     checkpoint = open_model(model)
-    return Reading(checkpoint, tuple(census(entries_of(checkpoint), checkpoint.config, SCHEMES["official"])))
+    scheme = detect(checkpoint.tensors)
+    return Reading(checkpoint, tuple(census(entries_of(checkpoint), checkpoint.config, scheme)))
 
 
 def _report(reading: "Reading") -> dict[str, Any]:
@@ -47,16 +50,23 @@ def _report(reading: "Reading") -> dict[str, Any]:
     from collections import Counter
     from dataclasses import asdict
 
-    from ..checkpoint import LAYER_0_UNUSED
+    from ..checkpoint import LAYER_0_UNUSED, used
 
-    checkpoint = reading.checkpoint
-    used = {name: tensor for name, tensor in checkpoint.tensors.items() if name not in LAYER_0_UNUSED}
+    checkpoint, config = reading.checkpoint, reading.checkpoint.config
+    tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if used(name, config)}
+    parameters = sum(tensor.numel() for tensor in tensors.values())
+    attention = {"layers": config.attention_layers, "heads": config.heads, "head_size": config.head_size}
     return {
         "path": checkpoint.source,
+        "kind": reading.kind,
         "scheme": checkpoint.scheme,
-        "dtypes": dict(Counter(str(tensor.dtype).removeprefix("torch.") for tensor in used.values())),
-        "config": asdict(checkpoint.config),
-        "parameters": sum(tensor.numel() for tensor in used.values()),
+        "dtypes": dict(Counter(str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values())),
+        "config": asdict(config),
+        "attention": attention if config.attention_layers else None,
+        "blocks": config.blocks,
+        "skipped": config.skipped,
+        "parameters": parameters,
+        "parameters_left_out": sum(tensor.numel() for tensor in checkpoint.tensors.values()) - parameters,
         "layer_0_unused": sorted(LAYER_0_UNUSED & checkpoint.tensors.keys()),
         "notes": list(checkpoint.notes),
         "fingerprint": None if reading.errors else checkpoint.fingerprint(),
@@ -70,12 +80,17 @@ def _print(report: dict[str, Any]) -> None:
     from rich.text import Text
 
     config = report["config"]
+    attention = report["attention"]
     rows = {
         "model": report["path"],
+        "kind": report["kind"],
         "scheme": report["scheme"],
         "dtype": ", ".join(f"{dtype} ({count} tensors)" for dtype, count in report["dtypes"].items()),
-        "layers": f"L {config['layers']}",
+        "layers": f"L {config['layers']}" + (f" + {attention['layers']} of attention" if attention else ""),
+        "block order": _compact(report["blocks"]) if attention else "",
+        "never run": _compact(report["skipped"]),
         "width": f"D {config['width']} = H {config['heads']} heads · N {config['head_size']}",
+        "attention": f"H {attention['heads']} heads · N {attention['head_size']}" if attention else "",
         "channel mix": f"F {config['ffn']}",
         "vocabulary": f"V {config['vocab']}",
         "LoRA ranks": " · ".join(f"{letter} {config[f'rank_{letter}']}" for letter in "wavg"),
@@ -89,7 +104,8 @@ def _print(report: dict[str, Any]) -> None:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for label, value in rows.items():
-        table.add_row(Text(label, "dim"), Text(value))
+        if value:
+            table.add_row(Text(label, "dim"), Text(value))
     out = console()
     out.print(table)
     for note in report["notes"]:
@@ -99,6 +115,16 @@ def _print(report: dict[str, Any]) -> None:
         text = f"{finding['kind']}: {finding['name']} {finding['detail']}".rstrip()
         out.print(Text(text, "red" if finding["error"] else "yellow"), soft_wrap=True)
     errors = sum(finding["error"] for finding in report["findings"])
-    suspicions = len(report["findings"]) - errors
+    suspicions = sum(finding["kind"] == "all-zero" for finding in report["findings"])
     verdict = Text("sound", "bold green") if report["sound"] else Text(f"not sound: {errors} problems", "bold red")
     out.print(verdict + Text(f", {suspicions} suspicions" if suspicions else ""))
+
+
+def _compact(blocks: Sequence[str]) -> str:
+    """Blocks in a few letters: R for RWKV-7's, A for attention, as in `R0-2 A0 R3-5 A1`."""
+    words = []
+    for kind, group in groupby((block.split(".") for block in blocks), key=lambda block: block[0]):
+        numbers = [number for _, number in group]
+        span = numbers[0] if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}"
+        words.append(f"{'A' if kind == 'moba' else 'R'}{span}")
+    return " ".join(words)

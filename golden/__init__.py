@@ -4,11 +4,12 @@ from .manifest import GOLDEN, GoldenSet, GoldenTrace, Manifest, read_manifest
 from .models import open_model
 from .recipes import NAMES, RANDOM_SIZES, RECIPES
 from .record import HOLDS, greedy, record
-from .start import start_of, start_state
+from .start import CACHED, start_of, start_state
 from .store import make
 from .verify import Verified, verify
 
 __all__ = [
+    "CACHED",
     "GOLDEN",
     "HOLDS",
     "NAMES",

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ class GoldenTrace:
     dtype: str  # what it was computed in; it is stored as float32
     holds: tuple[str, ...]  # of taps (all but logits), logits, state
     prompt: int | None  # tokens from here on are the reference's own greedy continuation; None: all were given
+    path: str = "prefill"  # how the tokens went in; or split:5+3
+    attention: str = "dense"  # the policy of an RWKV-X's attention blocks
 
 
 @dataclass(frozen=True)
@@ -48,14 +50,20 @@ class GoldenSet:
         """Where the trace is."""
         return self.folder / trace.file
 
+    def run_as(self, attention: str, *, quantized: bool) -> "GoldenSet | None":
+        """Its traces of a run with that attention policy, if there are any: none is quantised."""
+        traces = tuple(trace for trace in self.traces if trace.attention == attention and not quantized)
+        return replace(self, traces=traces) if traces else None
+
     def read(self, trace: GoldenTrace) -> Trace:
         """The trace, if its file is the one that the manifest means; InputError else."""
         path = self.path(trace)
         read_trace = read(path)
         if sha256(path) != trace.sha256:
             raise InputError(f"{path} is not the file that {MANIFEST} means: its sha256 is another")
-        if (read_trace.model, read_trace.tokens, read_trace.start) != (self.fingerprint, trace.tokens, trace.start):
-            raise InputError(f"{path} and {MANIFEST} disagree on model, tokens or start")
+        said = (read_trace.model, read_trace.tokens, read_trace.start, read_trace.path, read_trace.attention)
+        if said != (self.fingerprint, trace.tokens, trace.start, trace.path, trace.attention):
+            raise InputError(f"{path} and {MANIFEST} disagree on model, tokens, start, path or attention")
         return read_trace
 
 

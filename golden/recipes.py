@@ -78,6 +78,18 @@ def _fills(config: Config) -> dict[str, Fill]:
         "ffn.x_k": mix,
         "ffn.key.weight": _even(width, 1.0),
         "ffn.value.weight": _even(config.ffn, 0.4),
+        # An RWKV-X's attention blocks. Scores have a deviation near 1: some tokens count for much, none for all.
+        "moba.ln1.weight": near_one,
+        "moba.ln1.bias": around_zero,
+        "moba.ln2.weight": near_one,
+        "moba.ln2.bias": around_zero,
+        "moba.att.receptance.weight": _even(width, 1.0),
+        "moba.att.key.weight": _even(width, 1.0),
+        "moba.att.value.weight": _even(width, 1.0),
+        "moba.att.output.weight": _even(width, 1.0),
+        "moba.ffn.x_k": mix,
+        "moba.ffn.key.weight": _even(width, 1.0),
+        "moba.ffn.value.weight": _even(config.ffn, 0.4),
     }
 
 
@@ -102,6 +114,19 @@ def _faint_key(config: Config, block: int, head: int, *, key: float, k_k: float)
     return (
         (f"blocks.{block}.att.key.weight", _rows(config, head, key)),
         (f"blocks.{block}.att.k_k", _rows(config, head, k_k)),
+    )
+
+
+def _loud_scores(config: Config, block: int, head: int) -> tuple[tuple[str, Part], ...]:
+    """Attention scores all far above 88, where a float32's exponential overflows, but no further apart than others.
+
+    Queries and keys have a part that is the same for each token: uneven sums of a bias that is not around zero.
+    """
+    rows = replace(_rows(config, head, _even(config.width, 1.0).scale), offset=2**-4)
+    return (
+        (f"moba.{block}.ln1.bias", Part(0, 0, config.width, 0.25, 0.5)),
+        (f"moba.{block}.att.receptance.weight", rows),
+        (f"moba.{block}.att.key.weight", rows),
     )
 
 
@@ -135,6 +160,19 @@ NARROW = Config(
 VOCAB = Config(
     layers=3, width=64, heads=2, head_size=32, ffn=152, vocab=65536, rank_w=9, rank_a=11, rank_v=5, rank_g=13
 )
+HYBRID = Config(
+    layers=6,
+    width=128,
+    heads=2,
+    head_size=64,
+    ffn=512,  # 4D: the released code knows no other
+    vocab=256,
+    rank_w=15,
+    rank_a=9,
+    rank_v=11,
+    rank_g=21,
+    attention_layers=2,
+)
 
 RECIPES: Mapping[str, Recipe] = {
     "adversarial": Recipe(
@@ -155,17 +193,30 @@ RECIPES: Mapping[str, Recipe] = {
         _loud(_fills(VOCAB)),
         _faint_value(VOCAB, 0, 1, 2**-12),
     ),
+    "hybrid": Recipe(
+        HYBRID,
+        "an RWKV-X: attention after every third of six blocks",
+        _loud(_fills(HYBRID)),
+        (
+            *_faint_value(HYBRID, 0, 1, 2**-14),
+            *_faint_key(HYBRID, 1, 0, key=2**-13, k_k=2**-22),
+            *_loud_scores(HYBRID, 1, 1),
+        ),
+    ),
 }
 NAMES: tuple[str, ...] = tuple(RECIPES)
 
-# The released models: layers, width, and the ranks of w and a, v, g. Heads of 64, F = 4D, 65536 tokens.
-RANDOM_SIZES: Mapping[str, tuple[int, int, int, int, int]] = {
-    "0.1B": (12, 768, 64, 32, 128),
-    "0.4B": (24, 1024, 64, 32, 128),
-    "1.5B": (24, 2048, 96, 64, 256),
-    "2.9B": (32, 2560, 96, 64, 320),
-    "7.2B": (32, 4096, 128, 96, 480),
-    "13.3B": (61, 4096, 192, 128, 384),
+# The released models: layers, width, the ranks of w and a, v, g, and attention layers. Heads of 64, F = 4D, 65536
+# tokens.
+RANDOM_SIZES: Mapping[str, tuple[int, int, int, int, int, int]] = {
+    "0.1B": (12, 768, 64, 32, 128, 0),
+    "0.4B": (24, 1024, 64, 32, 128, 0),
+    "1.5B": (24, 2048, 96, 64, 256, 0),
+    "2.9B": (32, 2560, 96, 64, 320, 0),
+    "7.2B": (32, 4096, 128, 96, 480, 0),
+    "13.3B": (61, 4096, 192, 128, 384, 0),
+    "X-0.2B": (12, 768, 64, 32, 128, 4),
+    "X-3.6B": (32, 2560, 96, 64, 320, 8),
 }
 
 
@@ -177,7 +228,7 @@ def make_golden(name: str) -> Checkpoint:
 
 def make_random(size: str) -> Checkpoint:
     """A model of a released model's shape with random weights, in bfloat16 as the released files are."""
-    layers, width, rank_w, rank_v, rank_g = RANDOM_SIZES[size]
+    layers, width, rank_w, rank_v, rank_g, attention_layers = RANDOM_SIZES[size]
     config = Config(
         layers=layers,
         width=width,
@@ -189,6 +240,7 @@ def make_random(size: str) -> Checkpoint:
         rank_a=rank_w,
         rank_v=rank_v,
         rank_g=rank_g,
+        attention_layers=attention_layers,
     )
     fills = _fills(config)
     return synthesize(config, lambda name: fills[op_of(name)], SEED, source=f"random:{size}", dtype=torch.bfloat16)

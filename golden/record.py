@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..checkpoint import Checkpoint
+from ..checkpoint import Checkpoint, Config
 from ..reference import forward, initial_state
-from ..traces import Trace, state_tensors, taps
+from ..traces import Trace, parse_attention, parse_path, state_tensors, taps
 from .start import start_of
 
 __all__ = ["HOLDS", "Seen", "expected_names", "greedy", "record", "run"]
@@ -20,46 +20,60 @@ Seen = Callable[[str], object]  # called with each tap's name when it is done: f
 
 
 def run(
-    checkpoint: Checkpoint, tokens: Sequence[int], *, start: str = "zero", seen: Seen = lambda name: None
+    checkpoint: Checkpoint,
+    tokens: Sequence[int],
+    *,
+    path: str = "prefill",
+    start: str = "zero",
+    attention: str = "dense",
+    seen: Seen = lambda name: None,
 ) -> Values:
     """Every tap of the reference in float64, and the state after the last token, by canonical name."""
-    shown: Values = {}
+    shown: dict[str, list[npt.NDArray[Any]]] = {}
 
     def keep(name: str, value: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        shown[name] = value
+        shown.setdefault(name, []).append(value)
         seen(name)
         return value
 
-    config = checkpoint.config
-    _, after = forward(checkpoint.weights(), config, tokens, start_of(config, start), keep)
-    return shown | after
+    config, weights, policy = checkpoint.config, checkpoint.weights(), parse_attention(attention)
+    state, begin = start_of(config, start), 0
+    for part in parse_path(path, len(tokens)):
+        _, state = forward(weights, config, tokens[begin : begin + part], state, keep, policy)
+        begin += part
+    return {name: np.concatenate(calls) for name, calls in shown.items()} | state
 
 
 def record(
     checkpoint: Checkpoint,
     tokens: Sequence[int],
     *,
+    path: str = "prefill",
     start: str = "zero",
+    attention: str = "dense",
     holds: Collection[str] = HOLDS,
     seen: Seen = lambda name: None,
 ) -> Trace:
     """The reference's trace of `tokens`: computed in float64, kept in float32."""
-    shown = run(checkpoint, tokens, start=start, seen=seen)
+    shown = run(checkpoint, tokens, path=path, start=start, attention=attention, seen=seen)
+    names = expected_names(checkpoint.config, holds)
     return Trace(
         model=checkpoint.fingerprint(),
         tokens=tuple(tokens),
         engine="reference",
         dtype="float64",
-        path="prefill",
+        path=path,
         start=start,
-        tensors={name: shown[name].astype(np.float32) for name in expected_names(checkpoint.config.layers, holds)},
+        attention=attention,
+        tensors={name: shown[name].astype(np.float32) for name in names},
     )
 
 
-def expected_names(layers: int, holds: Collection[str]) -> list[str]:
-    """The tensors that a golden trace of a model of `layers` blocks has, in order."""
-    names = [tap.name for tap in taps(layers) if ("logits" if tap.name == "logits" else "taps") in holds]
-    return names + [tensor.name for tensor in state_tensors(layers) if "state" in holds]
+def expected_names(config: Config, holds: Collection[str]) -> list[str]:
+    """The tensors that a golden trace of a model has, in order."""
+    blocks = config.layers, config.attention_layers
+    names = [tap.name for tap in taps(*blocks) if ("logits" if tap.name == "logits" else "taps") in holds]
+    return names + [tensor.name for tensor in state_tensors(*blocks) if "state" in holds]
 
 
 def greedy(checkpoint: Checkpoint, prompt: Sequence[int], count: int) -> tuple[int, ...]:

@@ -5,24 +5,29 @@ import numpy as np
 from ..checkpoint import Config
 from ..checkpoint.synthetic import Fill, Part, filled
 from ..reference import State, initial_state
-from ..traces import op_of
+from ..traces import op_of, state_tensors
 
 __all__ = ["start_of", "start_state"]
 
 # S by head, in turn: strong; so faint that GroupNorm's eps shows; and between the two.
 HEAD_SCALES = (2**-1, 2**-12, 2**-5)
 
+CACHED = 19  # keys that an attention block starts with: no multiple of a chunk
 
-def start_state(config: Config, seed: int) -> State:
+
+def start_state(config: Config, seed: int, cached: int = CACHED) -> State:
     """A state under the canonical names that is random and not symmetric: no transposed S passes for it.
 
-    float64 arrays, whose numbers are exact in float32, bfloat16 and float16.
+    An attention block has `cached` keys. float64 arrays, whose numbers are exact in float32, bfloat16 and float16.
     """
     heads = tuple(Part(0, head, head + 1, HEAD_SCALES[head % 3]) for head in range(config.heads))
-    fills = {"state.att_x": Fill(1.0), "state.wkv": Fill(HEAD_SCALES[0], parts=heads), "state.ffn_x": Fill(1.0)}
+    others, wkv = Fill(1.0), Fill(HEAD_SCALES[0], parts=heads)
+    sizes = {**config.dims, "M": cached}
     return {
-        name: filled(name, zeros.shape, fills[op_of(name)], seed).astype(np.float64)
-        for name, zeros in initial_state(config).items()
+        tensor.name: filled(
+            tensor.name, tensor.shape(sizes), wkv if op_of(tensor.name) == "state.wkv" else others, seed
+        ).astype(np.float64)
+        for tensor in state_tensors(config.layers, config.attention_layers)
     }
 
 

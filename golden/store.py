@@ -1,6 +1,6 @@
 """Makes folders of golden traces: gander's own, and a user's."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,19 @@ class Plan:
     continued: int = 0  # how many of the reference's own after them
     start: str = "zero"
     holds: tuple[str, ...] = HOLDS
+    path: str = "prefill"
+    attention: str = "dense"
 
+
+# Policies with which a text of 130 tokens is long: chunks are selected, the cache is cut.
+CAPPED = "capped:length=32,full=slide"
+MOBA = "moba:chunk=8,top_k=2"
+PACKAGE = "package:chunk=8,top_k=2,short=24,evict_at=0,keep=16000,window=2000"
+EVICTING = "package:chunk=8,top_k=2,short=24,evict_at=56,keep=40,window=8"
+MEMORY = "memory:tokens=12"
+
+STEPS = "+1" * 16
+_LOGITS = ("logits",)
 
 _PLANS = (
     Plan("taps", 17, start="random:1"),
@@ -39,7 +51,17 @@ PLANS = {
     # A row of 65536 logits is 256 KB: fewer of them, and one trace for both purposes.
     "vocab": (
         Plan("taps", 17, start="random:1", holds=("taps", "state")),
-        Plan("tokens", 6, continued=6, holds=("logits", "state")),
+        Plan("tokens", 4, continued=2, holds=("logits", "state")),
+    ),
+    "hybrid": (
+        Plan("taps", 5, start="random:1"),
+        *_PLANS[1:],
+        Plan("capped", 130, holds=_LOGITS, attention=CAPPED),
+        Plan("moba", 130, holds=_LOGITS, attention=MOBA),
+        # Prefill of a short text, of a long one, and steps after it.
+        Plan("package", 80, holds=_LOGITS, attention=PACKAGE, path=f"split:20+44{STEPS}"),
+        Plan("evicting", 80, holds=_LOGITS, attention=EVICTING, path=f"split:60+4{STEPS}"),
+        Plan("memory", 80, holds=_LOGITS, attention=MEMORY, path=f"split:64{STEPS}"),
     ),
 }
 
@@ -63,7 +85,8 @@ def store(folder: Path = GOLDEN) -> None:
             tokens = greedy(checkpoint, given, plan.continued)
             prompt = plan.given if plan.continued else None
             file = f"traces/{name}.{plan.kind}.safetensors"
-            traces.append(_write(checkpoint, folder, file, tokens, plan.holds, start=plan.start, prompt=prompt))
+            how = {"path": plan.path, "start": plan.start, "attention": plan.attention}
+            traces.append(_write(checkpoint, folder, file, tokens, plan.holds, how, prompt=prompt))
         models.append(GoldenSet(folder, name, f"golden:{name}", checkpoint.fingerprint(), tuple(traces)))
     write_manifest(folder, models)
 
@@ -74,6 +97,7 @@ def make(
     folder: Path,
     *,
     holds: tuple[str, ...] = HOLDS,
+    attention: str = "dense",
     force: bool = False,
     seen: Seen = lambda name: None,
 ) -> GoldenTrace:
@@ -88,7 +112,7 @@ def make(
     except OSError as error:
         raise InputError(f"cannot make the folder {folder}: {error.strerror}") from error
     try:
-        trace = _write(checkpoint, folder, file, tokens, holds, seen=seen)
+        trace = _write(checkpoint, folder, file, tokens, holds, {"attention": attention}, seen=seen)
     except BaseException:  # an interrupt, above all: it leaves nothing behind
         if fresh:
             with suppress(OSError):
@@ -105,12 +129,13 @@ def _write(
     file: str,
     tokens: Sequence[int],
     holds: tuple[str, ...],
+    how: Mapping[str, str],
     *,
-    start: str = "zero",
     prompt: int | None = None,
     seen: Seen = lambda name: None,
 ) -> GoldenTrace:
-    trace = record(checkpoint, tokens, start=start, holds=holds, seen=seen)
+    """Record and write one trace; `how` it is run: path, start and attention, where they are not the plain ones."""
+    trace = record(checkpoint, tokens, holds=holds, seen=seen, **how)
     path = folder / file
     write(path, trace)
     return GoldenTrace(
@@ -118,7 +143,9 @@ def _write(
         sha256=sha256(path),
         bytes=path.stat().st_size,
         tokens=trace.tokens,
-        start=start,
+        start=trace.start,
+        path=trace.path,
+        attention=trace.attention,
         dtype=trace.dtype,
         holds=holds,
         prompt=prompt,

@@ -53,11 +53,11 @@ def _verify_trace(model: GoldenSet, trace: GoldenTrace, checkpoint: Checkpoint, 
         stored = model.read(trace)
     except InputError as error:
         return "wrong", str(error)
-    names = expected_names(checkpoint.config.layers, trace.holds)
+    names = expected_names(checkpoint.config, trace.holds)
     absent = [name for name in names if name not in stored.tensors]
     if absent:
         return "missing", f"{len(absent)} of {len(names)} tensors, first {absent[0]}"
-    expected = run(checkpoint, trace.tokens, start=trace.start, seen=seen)
+    expected = run(checkpoint, trace.tokens, path=trace.path, start=trace.start, attention=trace.attention, seen=seen)
     for name in names:
         worst = deviation(name, stored.tensors[name], expected[name])
         if not worst <= 1:

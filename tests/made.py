@@ -1,5 +1,6 @@
 """Models made for the tests of checkpoints, and how two of them are compared."""
 
+import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -13,9 +14,19 @@ from gander.errors import InputError
 
 # No two sizes are equal, no matrix but the projections is square, H is not N.
 WIDE = Config(3, 192, 3, 64, 208, 77, 17, 19, 23, 29)
+HYBRID = Config(5, 192, 3, 64, 208, 77, 17, 19, 23, 29, attention_layers=2)  # block 4 is never run
 NARROW = Config(2, 160, 5, 32, 176, 77, 17, 19, 23, 29)
 Tensors = dict[str, torch.Tensor]
 Run = Callable[..., tuple[int, str, str]]
+
+# How an RWKV-X is spelled, from the names in memory.
+RELEASED: tuple[tuple[str, str], ...] = ((r"(?!moba\.)", "rwkv."),)
+SPELLINGS: dict[str, tuple[tuple[str, str], ...]] = {
+    "released": RELEASED,
+    "prefixed": (*RELEASED, (r"moba\.", "moba.blocks.")),
+    "documented": ((r"blocks\.", "rwkv.blocks."), (r"moba\.", "moba.blocks.")),
+    "in memory": (),
+}
 
 
 @cache
@@ -32,6 +43,17 @@ def model(config: Config = WIDE, dtype: torch.dtype = torch.bfloat16, *, unused:
     """A random model in a dictionary of its own; never write into its tensors."""
     tensors = {name: t for name, t in weights(config, dtype).items() if unused or name not in LAYER_0_UNUSED}
     return Checkpoint(config, tensors, "official", "memory")
+
+
+def spelled(spelling: str, tensors: Tensors | None = None) -> Tensors:
+    """The tensors of an RWKV-X under the names of one of `SPELLINGS`."""
+
+    def name(official: str) -> str:
+        for start, own in SPELLINGS[spelling]:
+            official = re.sub(rf"^{start}", own, official, count=1)
+        return official
+
+    return {name(official): tensor for official, tensor in (tensors or model(HYBRID).tensors).items()}
 
 
 def save(tmp_path: Path, tensors: Tensors, name: str = "model.safetensors") -> Path:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from made import NARROW, WIDE, assert_same_bits, model
+from made import HYBRID, NARROW, WIDE, assert_same_bits, model
 from safetensors.torch import load_file, save_file
 
 from gander import checkpoint as cp
@@ -33,7 +33,7 @@ def test_published_models_have_their_published_size(config: Config, millions: fl
     assert round(count / 1e6, 2) == millions
 
 
-@pytest.mark.parametrize("config", [WIDE, NARROW])
+@pytest.mark.parametrize("config", [WIDE, NARROW, HYBRID])
 def test_sizes_are_read_from_the_tensors(config: Config) -> None:
     assert cp.infer(model(config, unused=True).tensors) == config
 
@@ -85,17 +85,29 @@ HF_NAMES = {
 def test_hugging_face_names(official: str, hf: str) -> None:
     assert cp.SCHEMES["hf"].stored(official) == hf
     assert cp.SCHEMES["hf"].official(hf) == official
+    assert cp.SCHEMES["hf"].stored_block("blocks.12") == "model.layers.12"
 
 
 @pytest.mark.parametrize("scheme", cp.SCHEMES.values(), ids=lambda scheme: scheme.name)
 def test_names_go_there_and_back(scheme: cp.Scheme) -> None:
-    names = {name: scheme.stored(name) for name in shapes(WIDE)}
+    names = {name: scheme.stored(name) for name in shapes(HYBRID if scheme.holds_attention else WIDE)}
     assert len(set(names.values())) == len(names)
     assert {name: scheme.official(stored) for name, stored in names.items()} == {name: name for name in names}
-    assert cp.detect(list(names.values())) is scheme
+    assert cp.detect(list(names.values())) == scheme
 
 
-@pytest.mark.parametrize("name", ["blocks.1.ln0.weight", "blocks.01.att.r_k", "blocks.0.att.x_x", "blocks.0.att.g0"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "blocks.1.ln0.weight",
+        "blocks.01.att.r_k",
+        "blocks.10000.att.r_k",
+        "blocks.{i}.att.r_k",
+        "blocks.0.att.x_x",
+        "blocks.0.att.g0",
+        "moba.0.ln1.weight",
+    ],
+)
 def test_no_tensor_of_the_model(name: str) -> None:
     assert cp.SCHEMES["official"].official(name) is None
 

@@ -123,7 +123,6 @@ OTHER_MODELS = {
     "an RWKV-5 model": ("blocks.0.att.time_mix_g", "blocks.0.att.time_faaaa", "blocks.0.att.ln_x.weight"),
     "an RWKV-6 model": ("blocks.0.att.time_maa_x", "blocks.0.att.time_faaaa", "blocks.0.att.ln_x.weight", "emb.weight"),
     "a transformer such as Llama model": ("model.layers.0.self_attn.q_proj.weight", "lm_head.weight"),
-    "an RWKV-X hybrid model: hybrid not supported yet": ("moba.0.att.key.weight", "rwkv.blocks.0.att.r_k"),
 }
 
 
@@ -153,6 +152,10 @@ def test_names_of_no_known_model() -> None:
 
 FAULTS: dict[str, tuple[Callable[[], Tensors], str]] = {
     "missing": (lambda: without("blocks.1.att.g1"), "missing: blocks.1.att.g1"),
+    "missing block": (
+        lambda: {name: tensor for name, tensor in model().tensors.items() if not name.startswith("blocks.1.")},
+        "missing: blocks.1 the whole block: the numbering has a gap",
+    ),
     "missing head": (lambda: without("head.weight"), "missing: head.weight"),
     "unknown": (lambda: model().tensors | {"blocks.0.att.z": torch.ones(2)}, "unknown: blocks.0.att.z"),
     "transposed": (

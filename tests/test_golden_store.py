@@ -13,7 +13,7 @@ from gander.golden.manifest import MANIFEST, write_manifest
 from gander.golden.record import expected_names, run
 from gander.golden.store import PLANS, store, tokens_of
 from gander.golden.verify import deviation
-from gander.traces import read, write
+from gander.traces import parse_attention, parse_path, read, write
 
 
 def entry(name, kind):
@@ -23,7 +23,7 @@ def entry(name, kind):
 
 def test_the_stored_traces_are_what_the_reference_says():
     results = list(verify(read_manifest()))
-    assert len(results) == sum(map(len, PLANS.values())) == 8
+    assert len(results) == sum(map(len, PLANS.values())) == 16
     assert [result for result in results if result.verdict != "same"] == []
 
 
@@ -39,7 +39,7 @@ def test_the_folder_is_small_and_has_nothing_unlisted():
         for trace in model.traces:
             assert trace.bytes == model.path(trace).stat().st_size
             stored = model.read(trace)
-            assert list(stored.tensors) == expected_names(open_model(model.source).config.layers, trace.holds)
+            assert list(stored.tensors) == expected_names(open_model(model.source).config, trace.holds)
             assert {array.dtype for array in stored.tensors.values()} == {np.dtype("float32")}
     assert manifest.find("0" * 64) is None
 
@@ -51,10 +51,29 @@ def test_tokens_have_both_ends_and_repeats_and_the_lengths_that_matter(name):
     assert {0, vocab - 1} <= set(tokens.tokens[:6])
     assert len(set(tokens.tokens)) < len(tokens.tokens)
     assert tokens.tokens[1] == tokens.tokens[2]
-    assert len(tokens.tokens) == (130 if name != "vocab" else 12)
+    assert len(tokens.tokens) == (130 if name != "vocab" else 6)
     taps = entry(name, "taps")[1]
-    assert len(taps.tokens) == 17 and taps.start == "random:1"
-    assert taps.tokens == tokens_of(name, vocab, 17)
+    assert len(taps.tokens) == (17 if name != "hybrid" else 5) and taps.start == "random:1"
+    assert taps.tokens == tokens_of(name, vocab, len(taps.tokens))
+
+
+@pytest.mark.parametrize("policy", ["capped", "moba", "package", "evicting", "memory"])
+def test_other_policies_than_dense_have_something_to_do(policy):
+    """They say the same as dense at first, and something else before the text ends."""
+    golden, trace = entry("hybrid", policy)
+    stored, dense = golden.read(trace), golden.read(entry("hybrid", "tokens")[1])
+    tokens = len(trace.tokens)
+    assert stored.attention == trace.attention != "dense" and trace.tokens == dense.tokens[:tokens]
+    far = np.abs(stored.tensors["logits"] - dense.tensors["logits"][:tokens]).max(axis=-1) > 0.01
+    assert not far[:8].any() and far[-10:].any()
+
+
+def test_eviction_changes_what_the_package_says():
+    one, other = (entry("hybrid", kind) for kind in ("package", "evicting"))
+    assert one[1].tokens == other[1].tokens
+    assert sum(parse_path(other[1].path, 80)[:-1]) > parse_attention(other[1].attention).evict_at
+    difference = np.abs(one[0].read(one[1]).tensors["logits"] - other[0].read(other[1]).tensors["logits"])
+    assert difference[-16:].max() > 0.01
 
 
 @pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 63, 64, 65, 130])
@@ -64,11 +83,14 @@ def test_shorter_texts_are_prefixes(length):
     assert deviation("logits", golden.read(trace).tensors["logits"][:length], logits) <= 1
 
 
-@pytest.mark.parametrize(("name", "kind"), [("adversarial", "greedy"), ("narrow", "greedy"), ("vocab", "tokens")])
+GREEDY = [("adversarial", "greedy"), ("narrow", "greedy"), ("hybrid", "greedy"), ("vocab", "tokens")]
+
+
+@pytest.mark.parametrize(("name", "kind"), GREEDY)
 def test_the_continuation_is_the_likeliest_by_a_margin(name, kind):
     golden, trace = entry(name, kind)
     logits = golden.read(trace).tensors["logits"]
-    assert len(trace.tokens) - trace.prompt == (32 if kind == "greedy" else 6)
+    assert len(trace.tokens) - trace.prompt == (32 if kind == "greedy" else 2)
     said = logits[trace.prompt - 1 : -1]
     assert said.argmax(axis=-1).tolist() == list(trace.tokens[trace.prompt :])
     second, first = np.partition(said, -2, axis=-1)[:, -2:].T
@@ -272,7 +294,7 @@ def test_a_copy_elsewhere_verifies(tmp_path):
     shutil.copytree(GOLDEN / "traces", tmp_path / "traces")
     shutil.copy(GOLDEN / MANIFEST, tmp_path)
     (tmp_path / "traces" / "narrow.taps.safetensors").unlink()
-    assert sorted(verdict for verdict, _ in verdicts(tmp_path)) == ["missing"] + ["same"] * 7
+    assert sorted(verdict for verdict, _ in verdicts(tmp_path)) == ["missing"] + ["same"] * 15
 
 
 def test_an_interrupt_leaves_nothing_behind(tmp_path):

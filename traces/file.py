@@ -14,13 +14,15 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from ..errors import InputError, nearest
+from .attention import parse_attention
 from .taps import Tensor, named
 
 __all__ = ["SCHEMA", "Trace", "read", "write"]
 
 SCHEMA = 1
 REQUIRED = ("model", "tokens", "engine", "dtype", "path")
-KEYS = tuple(f"gander.{key}" for key in ("schema", *REQUIRED, "start"))
+KEYS = tuple(f"gander.{key}" for key in ("schema", *REQUIRED, "start", "attention", "quantized"))
+QUANTIZED = ("none", "int8")
 COMPUTED = ("float64", "float32", "bfloat16", "float16")
 STORED: dict[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"),
@@ -44,6 +46,8 @@ class Trace:
     path: str  # prefill, step, or split:5+3
     start: str  # zero, or random:SEED
     tensors: dict[str, npt.NDArray[np.floating[Any]]]
+    attention: str = "dense"  # the policy of an RWKV-X's attention blocks, with all its parameters
+    quantized: str = "none"  # or int8
 
 
 class _Broken(Exception):
@@ -78,6 +82,8 @@ def read(path: str | os.PathLike[str]) -> Trace:
         dtype=metadata["gander.dtype"],
         path=metadata["gander.path"],
         start=metadata.get("gander.start", "zero"),
+        attention=str(parse_attention(metadata.get("gander.attention", "dense"))),
+        quantized=metadata.get("gander.quantized", "none"),
         tensors={name: _array(entry, data) for name, entry in stored.items()},
     )
 
@@ -104,6 +110,8 @@ def write(path: str | os.PathLike[str], trace: Trace) -> None:
         "gander.path": trace.path,
         "gander.start": trace.start,
     }
+    metadata |= {"gander.attention": trace.attention} if trace.attention != "dense" else {}
+    metadata |= {"gander.quantized": trace.quantized} if trace.quantized != "none" else {}
     try:
         _checked(metadata, stored)
     except _Broken as broken:
@@ -186,7 +194,7 @@ def _check_keys(metadata: Mapping[str, str]) -> None:
 
 
 def _check_run(metadata: Mapping[str, str]) -> tuple[int, ...]:
-    """Model, tokens, dtype, path and start."""
+    """Model, tokens, dtype, path, start, attention and quantisation."""
     model, dtype = metadata["gander.model"], metadata["gander.dtype"]
     if not re.fullmatch(r"[0-9a-f]{64}", model):
         raise _Broken("M4", f"gander.model is {model!r}, not 64 lower-case hex digits")
@@ -202,6 +210,13 @@ def _check_run(metadata: Mapping[str, str]) -> tuple[int, ...]:
     start = metadata.get("gander.start", "zero")
     if start != "zero" and not re.fullmatch(r"random:\d{1,19}", start):
         raise _Broken("M8", f"gander.start is {start!r}, not zero, or like random:7")
+    try:
+        parse_attention(metadata.get("gander.attention", "dense"))
+    except InputError as error:
+        raise _Broken("M14", f"gander.attention: {error.problem}") from error
+    quantized = metadata.get("gander.quantized", "none")
+    if quantized not in QUANTIZED:
+        raise _Broken("M15", f"gander.quantized is {quantized!r}: {nearest(quantized, QUANTIZED)}")
     return tokens
 
 

@@ -1,6 +1,7 @@
 """The canonical names of what an engine shows: taps during a call, and the state between calls.
 
-T tokens, H heads of N, D = H·N, F the channel mix's width, V vocabulary rows. The recurrent state S is [value, key].
+T tokens, H heads of N, D = H·N, F the channel mix's width, V vocabulary rows, M keys that an attention block keeps.
+The recurrent state S is [value, key]. `blocks.{i}` are RWKV-7's blocks, `moba.{n}` the attention blocks of an RWKV-X.
 """
 
 import re
@@ -9,7 +10,17 @@ from dataclasses import dataclass
 
 from ..errors import InputError, nearest
 
-__all__ = ["OPTIONAL_TAPS", "Tensor", "block_tensors", "named", "op_of", "state_tensors", "taps"]
+__all__ = [
+    "OPTIONAL_TAPS",
+    "Tensor",
+    "block_order",
+    "block_tensors",
+    "named",
+    "op_of",
+    "skipped",
+    "state_tensors",
+    "taps",
+]
 
 
 @dataclass(frozen=True)
@@ -24,10 +35,11 @@ class Tensor:
         return tuple(dims[axis] for axis in self.axes)
 
 
+Axes = tuple[str, ...]
 TD, THN, TF, TV = ("T", "D"), ("T", "H", "N"), ("T", "F"), ("T", "V")
 
 # One block's taps in the order in which they are computed.
-_BLOCK: tuple[tuple[str, tuple[str, ...]], ...] = (
+_BLOCK: tuple[tuple[str, Axes], ...] = (
     ("att.in", TD),  # ln1(x): what token shift keeps
     ("att.xr", TD),
     ("att.xw", TD),
@@ -57,44 +69,97 @@ _BLOCK: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("out", TD),  # residual stream after the channel mix
 )
 
+# The same for an attention block.
+_ATTENTION: tuple[tuple[str, Axes], ...] = (
+    ("in", TD),  # ln1(x)
+    ("q", THN),
+    ("k", THN),
+    ("v", THN),
+    ("att", THN),  # each head's weighted mean of values
+    ("out", TD),
+    ("mid", TD),  # residual stream after the attention
+    ("ffn.in", TD),
+    ("ffn.xk", TD),
+    ("ffn.k", TF),
+    ("ffn.out", TD),
+    ("end", TD),  # residual stream after the channel mix
+)
+
 OPTIONAL_TAPS = {"att.states": ("T", "H", "N", "N")}  # S after each token: large, allowed in a trace, never asked for
 
-
 # What one block carries from one call to the next.
-_STATE: tuple[tuple[str, tuple[str, ...]], ...] = (
+_STATE: tuple[tuple[str, Axes], ...] = (
     ("state.att_x", ("D",)),
     ("state.wkv", ("H", "N", "N")),
+    ("state.ffn_x", ("D",)),
+)
+_ATTENTION_STATE: tuple[tuple[str, Axes], ...] = (
+    ("state.k", ("M", "D")),
+    ("state.v", ("M", "D")),
     ("state.ffn_x", ("D",)),
 )
 
 _BEFORE, _AFTER = (Tensor("emb", TD),), (Tensor("ln_out", TD), Tensor("logits", TV))  # the blocks
 
 
-def taps(layers: int) -> list[Tensor]:
-    """Every tap of an RWKV-7 of `layers` blocks, in execution order."""
-    blocks = [Tensor(f"blocks.{i}.{name}", axes) for i in range(layers) for name, axes in _BLOCK]
+def block_order(layers: int, attention_layers: int = 0) -> list[str]:
+    """The blocks in execution order, `blocks.{i}` and `moba.{n}`: `layers` of RWKV-7, and an RWKV-X's attention blocks.
+
+    The official rule (RWKV-X, `get_block_exe_order`): each of n ≥ 2 attention blocks follows ⌊L / n⌋ blocks of RWKV-7,
+    and those left over are never run; a single attention block comes last.
+    """
+    each = layers // attention_layers if attention_layers > 1 else layers
+    order: list[str] = []
+    for n in range(max(1, attention_layers)):
+        order += [f"blocks.{i}" for i in range(n * each, (n + 1) * each)]
+        order += [f"moba.{n}"] if attention_layers else []
+    return order
+
+
+def skipped(layers: int, attention_layers: int) -> list[str]:
+    """The blocks that are in the checkpoint but never run, because the attention blocks do not divide them evenly."""
+    run = set(block_order(layers, attention_layers))
+    return [block for i in range(layers) if (block := f"blocks.{i}") not in run]
+
+
+def taps(layers: int, attention_layers: int = 0) -> list[Tensor]:
+    """Every tap of a model of that many blocks, in execution order."""
+    order = block_order(layers, attention_layers)
+    blocks = [Tensor(f"{block}.{name}", axes) for block in order for name, axes in _kind(block, _BLOCK, _ATTENTION)]
     return [*_BEFORE, *blocks, *_AFTER]
 
 
-def state_tensors(layers: int) -> list[Tensor]:
-    """What an RWKV-7 of `layers` blocks carries from one call to the next."""
-    return [Tensor(f"blocks.{i}.{name}", axes) for i in range(layers) for name, axes in _STATE]
+def state_tensors(layers: int, attention_layers: int = 0) -> list[Tensor]:
+    """What a model of that many blocks carries from one call to the next."""
+    order = block_order(layers, attention_layers)
+    return [Tensor(f"{block}.{name}", axes) for block in order for name, axes in _kind(block, _STATE, _ATTENTION_STATE)]
 
 
-def block_tensors(block: int) -> list[Tensor]:
-    """All that may be shown of one block: its taps, the optional ones too, and its state."""
-    return [Tensor(f"blocks.{block}.{name}", axes) for name, axes in (*_BLOCK, *OPTIONAL_TAPS.items(), *_STATE)]
+def block_tensors(block: str) -> list[Tensor]:
+    """All that may be shown of one block, `blocks.{i}` or `moba.{n}`: its taps, the optional too, and its state."""
+    every = _kind(block, (*_BLOCK, *OPTIONAL_TAPS.items(), *_STATE), (*_ATTENTION, *_ATTENTION_STATE))
+    return [Tensor(f"{block}.{name}", axes) for name, axes in every]
 
 
 def named(name: str) -> Tensor:
     """The tap or state tensor of that name, whatever the number of blocks. InputError with the nearest names else."""
-    inside = re.fullmatch(r"blocks\.(0|[1-9]\d{0,5})\..+", name)
-    known = {tensor.name: tensor for tensor in (*_BEFORE, *block_tensors(int(inside[1]) if inside else 0), *_AFTER)}
+    inside = re.fullmatch(r"((?:blocks|moba)\.(?:0|[1-9]\d{0,5}))\..+", name)
+    some = "moba.0" if name.startswith("moba") else "blocks.0"
+    known = {tensor.name: tensor for tensor in (*_BEFORE, *block_tensors(inside[1] if inside else some), *_AFTER)}
     if name not in known:
         raise InputError(f"no tap or state is called {name!r}", expected=nearest(name, known))
     return known[name]
 
 
 def op_of(name: str) -> str:
-    """A tap's or a state's name without its block: `blocks.2.att.norm` → `att.norm`."""
-    return name.split(".", 2)[2] if name.startswith("blocks.") else name
+    """A tensor's name without its block's number: `blocks.2.att.norm` → `att.norm`, `moba.1.q` → `moba.q`."""
+    kind, *rest = name.split(".", 2)
+    if kind == "blocks":
+        return rest[1]
+    return f"moba.{rest[1]}" if kind == "moba" else name
+
+
+def _kind(
+    block: str, rwkv: tuple[tuple[str, Axes], ...], attention: tuple[tuple[str, Axes], ...]
+) -> tuple[tuple[str, Axes], ...]:
+    return attention if block.startswith("moba.") else rwkv
