@@ -17,7 +17,9 @@ COMMANDS = {
     "diff": "Compare two trace files, tensor by tensor.",
     "inspect": "Say what a checkpoint is, and what is wrong with it.",
     "convert": "Rewrite a checkpoint in another naming scheme.",
+    "generate": "Continue a text.",
     "golden": "List, verify, export and make golden models and traces.",
+    "tokenizer": "Encode, decode, export and check the World tokenizer.",
 }
 
 

@@ -18,6 +18,10 @@ DEFAULT_MODELS = ("golden:adversarial", "golden:narrow", "golden:vocab")
 @click.option("--engine", "-e", default="optimized", show_default=True, metavar="ENGINE",
               help=f"{', '.join(ENGINES)}, or py:MODULE:CLASS.")  # fmt: skip
 @click.option("--dtype", type=click.Choice(DTYPES), help="What the engine computes in, if it has a choice.")
+@click.option("--attention", default="dense", show_default=True, metavar="POLICY",
+              help="Of an RWKV-X's attention blocks: dense, capped, moba, package or memory; "
+                   "with parameters: moba:chunk=8,top_k=2.")  # fmt: skip
+@click.option("--quantize", is_flag=True, help="INT8: engine and reference with quantised projections.")  # fmt: skip
 @click.option("--only", multiple=True, metavar="CHECK", help="Only these: an id, a group, or a glob (op.*norm).")
 @click.option("--skip", multiple=True, metavar="CHECK", help="Not these.")
 @click.option("--golden", "golden_dir", type=click.Path(), metavar="DIR",
@@ -31,6 +35,8 @@ def command(
     models: tuple[str, ...],
     engine: str,
     dtype: str | None,
+    attention: str,
+    quantize: bool,
     only: tuple[str, ...],
     skip: tuple[str, ...],
     golden_dir: str | None,
@@ -49,11 +55,13 @@ def command(
     from hypothesis.configuration import set_hypothesis_home_dir
 
     from ..conformance.adapters.factory import engine_factory
+    from ..conformance.mode import Mode
     from ..conformance.registry import CHECKS, select
     from ..conformance.runner import run
     from ..errors import InputError
     from ..golden import open_model, read_manifest
     from ..reports import as_data, print_report
+    from ..traces import parse_attention
 
     if list_checks:
         width = max(map(len, CHECKS))
@@ -63,25 +71,28 @@ def command(
 
     chosen = select(only, skip, CHECKS)
     set_hypothesis_home_dir(Path(tempfile.gettempdir(), "gander-hypothesis"))  # its cache is no business of this folder
-    make = engine_factory(engine, dtype=dtype, import_timeout=import_timeout)
+    mode = Mode(parse_attention(attention), quantize)
+    make = engine_factory(engine, dtype=dtype, mode=mode, import_timeout=import_timeout)
     with progress("reading") as report_progress:
         manifest = read_manifest(Path(golden_dir)) if golden_dir else read_manifest()
         opened = []
         for model in models or DEFAULT_MODELS:
             checkpoint = open_model(model)
             stored = manifest.find(checkpoint.fingerprint())
+            stored = stored and stored.run_as(str(mode.attention), quantized=quantize)
             if golden_dir and stored is None:
                 raise InputError(
-                    f"{golden_dir} has no traces of {model}",
+                    f"{golden_dir} has no traces of {model}" + (f" as {mode}" if str(mode) else ""),
                     expected=f"traces of a model of fingerprint {checkpoint.fingerprint()[:12]}…",
                     mend=f"gander golden make --model {model} --tokens … --out DIR",
                 )
             opened.append((model, checkpoint, stored))
         words = ["gander", "check", "--engine", engine]
         words += ["--dtype", dtype] if dtype else []
+        words += mode.words
         words += ["--golden", golden_dir] if golden_dir else []
         words += ["--seed", str(seed)] if seed else []
-        report = run(make, opened, chosen, command=shlex.join(words), seed=seed, progress=report_progress)
+        report = run(make, opened, chosen, command=shlex.join(words), mode=mode, seed=seed, progress=report_progress)
     if as_json:
         click.echo(json.dumps(as_data(report), indent=2, ensure_ascii=False))
     else:

@@ -13,36 +13,50 @@ from ._options import DTYPES, progress
 @click.option("--engine", "-e", default="reference", show_default=True, metavar="ENGINE",
               help=f"{', '.join(ENGINES)}, or py:MODULE:CLASS.")  # fmt: skip
 @click.option("--dtype", type=click.Choice(DTYPES), help="What the engine computes in, if it has a choice.")
+@click.option("--attention", default="dense", show_default=True, metavar="POLICY",
+              help="Of an RWKV-X's attention blocks, as in `gander check`.")  # fmt: skip
+@click.option("--quantize", is_flag=True, help="INT8.")
 @click.option("--path", default="prefill", show_default=True, metavar="PATH",
               help="How the tokens go in: prefill, step, or like split:5+3.")  # fmt: skip
 @click.option("--start", default="zero", show_default=True, metavar="START", help="zero, or like random:7.")
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
 def command(
-    model: str, tokens: str, out: str, engine: str, dtype: str | None, path: str, start: str, force: bool
+    model: str,
+    tokens: str,
+    out: str,
+    engine: str,
+    dtype: str | None,
+    attention: str,
+    quantize: bool,
+    path: str,
+    start: str,
+    force: bool,
 ) -> int:
     """Run an engine over TOKENS and write every tap, the logits and the final state to a trace file."""
     from pathlib import Path
 
     from ..conformance.adapters.factory import engine_factory
     from ..conformance.guard import EngineFault
-    from ..conformance.tracing import check_start, parse_path, trace
+    from ..conformance.mode import Mode
+    from ..conformance.tracing import check_start, trace
     from ..errors import InputError
     from ..golden import open_model
-    from ..traces import parse_tokens, write
+    from ..traces import parse_attention, parse_path, parse_tokens, write
 
     target = Path(out)
     if target.exists() and not force:
         raise InputError(f"{target} exists already", mend="--force overwrites it")
     if not target.parent.is_dir():
         raise InputError(f"no folder {target.parent}", mend="make it first, or write elsewhere")
-    make = engine_factory(engine, dtype=dtype)
+    mode = Mode(parse_attention(attention), quantize)
+    make = engine_factory(engine, dtype=dtype, mode=mode)
     with progress("reading") as report_progress:
         checkpoint = open_model(model)
         ids = parse_tokens(tokens, checkpoint.config.vocab)
         parts, start = parse_path(path, len(ids)), check_start(start)
         report_progress(f"{engine} on {len(ids)} tokens")
         try:
-            result = trace(make(), checkpoint, ids, parts, start)
+            result = trace(make(), checkpoint, ids, parts, start, mode)
         except EngineFault as fault:
             click.echo(f"FAIL  engine {engine}: {fault}", err=True)
             return 1

@@ -118,11 +118,14 @@ def _faint_key(config: Config, block: int, head: int, *, key: float, k_k: float)
 
 
 def _loud_scores(config: Config, block: int, head: int) -> tuple[tuple[str, Part], ...]:
-    """Attention scores all far above 88, where a float32's exponential overflows, but no further apart than others.
+    """Attention scores all above 88, where a float32's exponential overflows, but not far apart.
 
-    Queries and keys have a part that is the same for each token: uneven sums of a bias that is not around zero.
+    The head's last channel is nearly the same for each token: the sum of a bias that is not around zero. (In one
+    channel only: a sum of many terms of one sign has an error that depends on the order of adding, and softmax raises e
+    to it.)
     """
-    rows = replace(_rows(config, head, _even(config.width, 1.0).scale), offset=2**-4)
+    last = (head + 1) * config.head_size - 1
+    rows = Part(0, last, last + 1, _even(config.width, 1.0).scale, 2**-1)
     return (
         (f"moba.{block}.ln1.bias", Part(0, 0, config.width, 0.25, 0.5)),
         (f"moba.{block}.att.receptance.weight", rows),

@@ -14,12 +14,26 @@ class Fault:
     name: str
     edits: tuple[tuple[str, str, str], ...]
     check: str  # a check that must fail
-    where: str  # the first finding of that check: the tap or the state, without its block
+    where: str  # the first finding of that check: the tap or the state, without its block's number
     path: str = ""  # how the path of that finding must begin
     also: frozenset[str] = frozenset()  # other taps that the edits make wrong in themselves
+    options: tuple[str, ...] = ("--model", "golden:adversarial")
 
 
 MODEL, OPS, WKV, WEIGHTS = (f"optimized/{name}.py" for name in ("model", "ops", "wkv", "weights"))
+ATTENTION, ATTEND = (f"optimized/{name}.py" for name in ("attention", "attend"))
+HYBRID = ("--model", "golden:hybrid")
+
+# A rotation of q and k by position, as transformers have it.
+ROPE = """
+    import torch
+    turn = torch.arange(len(cache), len(cache) + q.shape[1])[:, None] * 10000.0 ** -(torch.arange(32) / 32)
+    q, k = (
+        torch.cat([a * turn.cos() - b * turn.sin(), b * turn.cos() + a * turn.sin()], dim=-1)
+        for a, b in (x.chunk(2, dim=-1) for x in (q, k))
+    )
+    cache.append(k, v)
+"""
 
 FAULTS = (
     Fault(
@@ -133,5 +147,40 @@ FAULTS = (
         ((OPS, "return torch.addcmul(v, first - v,", "return torch.addcmul(v, (first - v).half().float(),"),),
         "layer.isolated",
         "att.v_mix",
+    ),
+    # RWKV-X
+    Fault(
+        "RoPE added", ((ATTENTION, "\n    cache.append(k, v)\n", ROPE),), "layer.isolated", "moba.att", options=HYBRID
+    ),
+    Fault(
+        "mask not causal",
+        ((ATTEND, "seen = (keys <= own) & (keys > own - window)", "seen = keys > own - window"),),
+        "layer.isolated",
+        "moba.att",
+        options=HYBRID,
+    ),
+    Fault(
+        "cache not appended",
+        ((ATTENTION, "\n    cache.append(k, v)\n", "\n    cache = cache.copy()\n    cache.append(k, v)\n"),),
+        "path.split",
+        "moba.state.k",
+        "prefill",
+        options=HYBRID,
+    ),
+    Fault(
+        "wrong block order",
+        ((WEIGHTS, "for block in config.blocks}", "for block in sorted(config.blocks)}"),),
+        "layer.isolated",
+        "moba.in",
+        also=frozenset({"moba.mid", "att.in", "mid"}),
+        options=HYBRID,
+    ),
+    Fault(
+        "channel-mix state shared with the previous block",
+        ((MODEL, "mine = state.moba_x[i], ", "mine = state.ffn_x[3 * i + 2], "),),
+        "layer.isolated",
+        "moba.ffn.xk",
+        also=frozenset({"ffn.xk"}),
+        options=HYBRID,
     ),
 )

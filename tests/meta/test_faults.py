@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from gander.traces import op_of
+
 from .faults import FAULTS, Fault
 
 ROOT = Path(__file__).parents[2]
-PACKAGE = ("checkpoint", "cli", "conformance", "golden", "optimized", "reference", "reports", "traces")
+PACKAGE = sorted(path.parent.name for path in ROOT.glob("*/__init__.py") if path.parent.name != "tests")
 
 
 def broken_copy(fault: Fault, folder: Path) -> Path:
@@ -32,14 +34,15 @@ def broken_copy(fault: Fault, folder: Path) -> Path:
 
 def check(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """`gander check` of the package that lies in `folder`."""
-    command = [sys.executable, "-m", "gander", "check", "--model", "golden:adversarial", *options]
+    command = [sys.executable, "-m", "gander", "check", *options]
     environment = {**os.environ, "PYTHONPATH": str(folder), "COLUMNS": "100"}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_an_unbroken_copy_passes(tmp_path: Path) -> None:
     """Otherwise the faults below could fail for the copying alone."""
-    run = check(broken_copy(Fault("none", (), "", ""), tmp_path), "--only", "layer", "--only", "path.split")
+    models = ("--model", "golden:adversarial", "--model", "golden:hybrid")
+    run = check(broken_copy(Fault("none", (), "", ""), tmp_path), *models, "--only", "layer", "--only", "path.split")
     assert run.returncode == 0, run.stdout + run.stderr
 
 
@@ -47,15 +50,15 @@ def test_an_unbroken_copy_passes(tmp_path: Path) -> None:
 def test_fault_is_named(fault: Fault, tmp_path: Path) -> None:
     """Exit 1, and the first finding of the check is the guilty tap or state."""
     folder = broken_copy(fault, tmp_path)
-    run = check(folder, "--json", "--only", "layer", "--only", "path.split", "--only", "golden")
+    run = check(folder, "--json", *fault.options, "--only", "layer", "--only", "path.split", "--only", "golden")
     assert run.returncode == 1, run.stdout + run.stderr
     report = json.loads(run.stdout)
     (result,) = (check for check in report["models"][0]["checks"] if check["id"] == fault.check)
     assert result["status"] == "FAIL"
     first = result["findings"][0]
-    assert first["where"].split(".", 2)[-1] == fault.where
+    assert op_of(first["where"]) == fault.where
     assert first["path"].startswith(fault.path)
     assert report["compared"] == report["expected"]
     if fault.check == "layer.isolated":  # isolated, nobody but the guilty is blamed
-        blamed = {finding["where"].split(".", 2)[-1] for finding in result["findings"]}
+        blamed = {op_of(finding["where"]) for finding in result["findings"]}
         assert blamed == {fault.where} | fault.also
