@@ -109,6 +109,6 @@ class Tally:
         """Something expected is not there: the check is INCOMPLETE."""
         self.findings.append(Finding(where, message, path, missing=True))
 
-    def fault(self, where: str, message: str, *, path: str = "", token: int | None = None) -> None:
+    def fault(self, where: str, message: str, *, path: str = "", token: int | None = None, hint: str = "") -> None:
         """Something is wrong that is not a matter of numbers."""
-        self.findings.append(Finding(where, message, path, token))
+        self.findings.append(Finding(where, message, path, token, hint))

@@ -8,15 +8,17 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..checkpoint import Checkpoint, Config
-from ..golden import GoldenSet, GoldenTrace, start_of
+from ..errors import InputError
+from ..golden import CACHED, GoldenSet, GoldenTrace, start_of, start_state
 from ..reference import initial_state
-from ..traces import Trace, state_tensors
+from ..traces import Capped, Trace, state_tensors, taps
 from .engine import Array, Arrays
 from .guard import EngineFault, Guard
+from .mode import Mode
 from .oracle import Oracle, Run
 from .tolerances import bounds
 
-__all__ = ["Context", "Expected", "begin", "end_to_end", "expected", "path_name", "splits"]
+__all__ = ["Context", "Expected", "begin", "end_to_end", "splits"]
 
 LAYER = 130  # tokens of the layer checks: beyond two chunks of 64, and not a multiple of anything
 LENGTH = 300  # of the longest call: the fastest decay over 256 tokens is below float32's smallest number
@@ -38,20 +40,34 @@ class Context:
     dtype: str
     capabilities: frozenset[str]
     checkpoint: Checkpoint
+    mode: Mode
     golden: GoldenSet | None  # the stored traces of this model, if there are any
     seed: int
     progress: Callable[[str], None]
     another: Callable[[], Any]  # makes one more engine, with nothing loaded
 
     def __post_init__(self) -> None:
-        self.oracle = Oracle(self.checkpoint, self.dtype)
+        self.oracle = Oracle(self.checkpoint, self.dtype, self.mode)
         self.config = self.checkpoint.config
         self._kept: dict[Hashable, Any] = {}
+        attention = self.mode.attention
+        if isinstance(attention, Capped) and attention.full == "refuse" and attention.length < LENGTH + CACHED:
+            raise InputError(
+                f"attention {attention}: the checks' longest text would be refused",
+                expected=f"a length of at least {LENGTH + CACHED}",
+                mend=f"--attention capped:length={LENGTH + CACHED},full=refuse",
+            )
 
     @cached_property
     def parameters(self) -> int:
         """How many numbers the model has."""
         return sum(tensor.numel() for tensor in self.checkpoint.tensors.values())
+
+    @property
+    def required(self) -> frozenset[str]:
+        """The capabilities without which the engine cannot run this model in this mode."""
+        attention = {"attention"} if self.config.attention_layers else set()
+        return frozenset(attention | ({"int8"} if self.mode.quantize else set()))
 
     @cached_property
     def large(self) -> bool:
@@ -83,6 +99,12 @@ class Context:
         """The state before the first token."""
         return initial_state(self.config)
 
+    def start(self, seed: int) -> Arrays:
+        """A random, unsymmetric state, with no more keys than the attention's policy keeps."""
+        attention = self.mode.attention
+        cached = min(CACHED, attention.length) if isinstance(attention, Capped) else CACHED
+        return start_state(self.config, seed, cached)
+
     def once(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
         """What `make` gives, made once for each key: runs that several checks look at."""
         if key not in self._kept:
@@ -96,13 +118,36 @@ class Context:
         golden = self.golden
         return self.once(("stored", entry.file), lambda: golden.read(entry))
 
-    def value(self, tokens: tuple[int, ...]) -> Expected:
-        """The reference on `tokens` from a zero state, run once."""
-        return self.once(("value", tokens), lambda: self.expected(tokens, self.zero))
+    def calls(self, parts: Sequence[int], start: Mapping[str, Array]) -> tuple[int, ...]:
+        """The calls in which the reference takes the tokens that the engine takes in `parts`: one over all of them
+        where the attention's policy promises that it is the same, the engine's own where it is not, by design."""
+        cached = len(start.get("moba.0.state.k", ()))
+        same = self.mode.attention.same_as_one_call(cached, parts) or not self.config.attention_layers
+        return (sum(parts),) if same else tuple(parts)
 
-    def expected(self, tokens: Sequence[int], start: Mapping[str, Array]) -> Expected:
+    def value(self, tokens: tuple[int, ...], parts: Sequence[int]) -> Expected:
+        """The reference on `tokens` from a zero state, run once."""
+        calls = self.calls(parts, self.zero)
+        return self.once(("value", tokens, calls), lambda: self.expected(tokens, self.zero, parts))
+
+    def expected(self, tokens: Sequence[int], start: Mapping[str, Array], parts: Sequence[int]) -> Expected:
         """The reference on `tokens` from any state."""
-        return expected(self.oracle, tokens, start, self.dtype)
+        calls = self.calls(parts, start)
+        runs = self.oracle.value(tokens, start, calls), self.oracle.yardsticks(tokens, start, calls)
+        return _bounded(*runs, self.dtype)
+
+    def with_codes(
+        self, tokens: Sequence[int], start: Mapping[str, Array], parts: Sequence[int], shown: Arrays
+    ) -> Expected:
+        """The reference on `tokens`, each quantised product on what the engine shows."""
+        usable = self.usable(shown, len(tokens))
+        return _bounded(*self.oracle.with_codes(tokens, start, self.calls(parts, start), usable), self.dtype)
+
+    def usable(self, shown: Arrays, tokens: int) -> Arrays:
+        """What the engine shows, as far as a formula can take it."""
+        dims = {**self.config.dims, "T": tokens}
+        shapes = {tap.name: tap.shape(dims) for tap in taps(self.config.layers, self.config.attention_layers)}
+        return {name: value for name, value in shown.items() if getattr(value, "shape", None) == shapes.get(name)}
 
     def engine_run(self, tokens: tuple[int, ...], parts: tuple[int, ...]) -> Arrays:
         """The engine's taps from a zero state over calls of `parts` tokens, put end to end, run once."""
@@ -112,12 +157,9 @@ class Context:
 
         return self.once(("engine", tokens, parts), run)
 
-    def run(self, tokens: Sequence[int], state: Any, parts: Sequence[int]) -> Array:
-        """The engine's logits over calls of `parts` tokens."""
-        ends = np.cumsum(parts)
-        return np.concatenate(
-            [self.engine.forward(tokens[end - part : end], state) for part, end in zip(parts, ends, strict=True)]
-        )
+    def run(self, tokens: Sequence[int], state: Any, parts: Sequence[int]) -> Arrays:
+        """The engine's logits over calls of `parts` tokens; in INT8 its taps too, for `with_codes`."""
+        return end_to_end(self.engine, tokens, state, parts, taps=self.mode.quantize)
 
     def export(self, state: Any) -> Arrays:
         """The engine's state under the canonical names; empty if it does not offer to export it."""
@@ -126,16 +168,15 @@ class Context:
         arrays = self.engine.export_state(state)
         if not isinstance(arrays, dict):
             raise EngineFault("export_state", f"returned {type(arrays).__name__}, but should return a dict of arrays")
-        known = {tensor.name for tensor in state_tensors(self.config.layers)}
+        known = {tensor.name for tensor in state_tensors(self.config.layers, self.config.attention_layers)}
         unknown = sorted(set(arrays) - known)
         if unknown:
             raise EngineFault("export_state", f"returned {unknown[0]!r}, which is no state of this model")
         return arrays
 
 
-def expected(oracle: Oracle, tokens: Sequence[int], start: Mapping[str, Array], dtype: str) -> Expected:
-    """The reference's run, and the bounds of its taps and of its final state for an engine of `dtype`."""
-    value, yardsticks = oracle.value(tokens, start), oracle.yardsticks(tokens, start)
+def _bounded(value: Run, yardsticks: Sequence[Run], dtype: str) -> Expected:
+    """A run, and the bounds of its taps and of its final state for an engine of `dtype`."""
     taps = {name: bounds(want, [run.taps[name] for run in yardsticks], dtype) for name, want in value.taps.items()}
     state = {
         name: bounds(want, [run.state[name] for run in yardsticks], dtype, token_axis=False)
@@ -168,15 +209,6 @@ def end_to_end(engine: Guard, tokens: Sequence[int], state: Any, parts: Sequence
 def begin(engine: Guard, config: Config, start: str) -> Any:
     """The engine's state for a trace's `start`: zero, or random:SEED."""
     return engine.initial_state() if start == "zero" else engine.import_state(start_of(config, start))
-
-
-def path_name(parts: Sequence[int]) -> str:
-    """How a path is written: prefill, step, or split:17+113."""
-    if len(parts) == 1:
-        return "prefill"
-    if set(parts) == {1}:
-        return "step"
-    return "split:" + "+".join(map(str, parts))
 
 
 def splits(n: int) -> list[tuple[int, ...]]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import InputError
-from ..traces import OPTIONAL_TAPS, Trace, op_of, state_tensors, taps
+from ..traces import OPTIONAL_TAPS, Trace, block_tensors, op_of, skipped, state_tensors, taps
 from .compare import compare
 from .engine import Array
 from .tolerances import TRACE, UNIT_ROUNDOFF, trace_16_bit, trace_bounds
@@ -54,7 +54,7 @@ class Diff:
 def relative_tolerance(a: Trace, b: Trace) -> float:
     """What two engines of these dtypes may differ by, relative to a tensor's root mean square."""
     dtype = max((a.dtype, b.dtype), key=lambda dtype: UNIT_ROUNDOFF[dtype])
-    return TRACE[dtype] if dtype in TRACE else trace_16_bit(dtype, _layers(a, b))
+    return TRACE[dtype] if dtype in TRACE else trace_16_bit(dtype, max(1, _layers(a, b)))
 
 
 def diff(a: Trace, b: Trace, relative: float) -> Diff:
@@ -67,6 +67,8 @@ def diff(a: Trace, b: Trace, relative: float) -> Diff:
         )
     if a.start != b.start:
         raise InputError(f"the traces start from different states: {a.start!r} and {b.start!r}")
+    if a.attention != b.attention:
+        raise InputError(f"the traces attend by different policies: {a.attention} and {b.attention}")
     tokens = min(len(a.tokens), len(b.tokens))
     if a.tokens[:tokens] != b.tokens[:tokens]:
         at = next(i for i in range(tokens) if a.tokens[i] != b.tokens[i])
@@ -86,17 +88,20 @@ def diff(a: Trace, b: Trace, relative: float) -> Diff:
 
 
 def _execution_order(a: Trace, b: Trace) -> Iterator[str]:
-    layers = _layers(a, b)
-    for tap in taps(layers):
+    blocks = _layers(a, b), _layers(a, b, "moba")
+    for tap in taps(*blocks):
         yield tap.name
         if op_of(tap.name) == "att.wkv":
             yield from (tap.name.removesuffix("att.wkv") + name for name in OPTIONAL_TAPS)
-    yield from (tensor.name for tensor in state_tensors(layers))
+    yield from (tensor.name for tensor in state_tensors(*blocks))
+    # A partial dump of an RWKV-X may look as if some of its blocks were never run.
+    yield from (tensor.name for block in skipped(*blocks) for tensor in block_tensors(block))
 
 
-def _layers(a: Trace, b: Trace) -> int:
-    blocks = (int(name.split(".")[1]) for name in {*a.tensors, *b.tensors} if name.startswith("blocks."))
-    return 1 + max(blocks, default=0)
+def _layers(a: Trace, b: Trace, kind: str = "blocks") -> int:
+    """How many blocks of a kind the traces show."""
+    blocks = (int(name.split(".")[1]) for name in {*a.tensors, *b.tensors} if name.startswith(f"{kind}."))
+    return 1 + max(blocks, default=-1)
 
 
 def _row(name: str, a: Array, b: Array, tokens: int, relative: float) -> Row:

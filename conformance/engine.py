@@ -26,6 +26,8 @@ CAPABILITIES: Mapping[str, str] = {
     "chunk": "set_chunk: the number of tokens that prefill takes at a time",
     "threads": "set_threads: the number of CPU threads",
     "apply": "apply: one formula on its own",
+    "int8": "runs quantised, when its class is given quantize=True; apply: quantise_rows, quantise_vector, int8_linear",
+    "attention": "runs an RWKV-X's attention blocks, by the policy its class is given",
 }
 
 
@@ -71,8 +73,17 @@ class FullEngine(Engine, Protocol):
     def rollback(self, state: State, snapshot: Any) -> None:
         """Snapshot: make `state` what it was when the snapshot was taken, in place. The snapshot stays usable."""
 
-    def forward_batch(self, rows: Sequence[Sequence[int]], states: Sequence[State]) -> list[Array]:
-        """Batch: `forward` of each row with its own state, in one call; rows may differ in length."""
+    def forward_batch(
+        self,
+        rows: Sequence[Sequence[int]],
+        states: Sequence[State],
+        *,
+        taps: Sequence[MutableMapping[str, Array]] | None = None,
+    ) -> list[Array]:
+        """Batch: `forward` of each row with its own state, in one call; rows may differ in length.
+
+        `taps`, one mapping a row, is given in INT8 only.
+        """
 
     def set_chunk(self, tokens: int | None) -> None:
         """Chunk: how many tokens, 1 to 32, prefill takes at a time; None is the engine's own choice."""
@@ -81,4 +92,8 @@ class FullEngine(Engine, Protocol):
         """Threads: how many CPU threads to use; None is the engine's own choice."""
 
     def apply(self, op: str, inputs: Mapping[str, Array]) -> Arrays:
-        """Apply: one formula of `gander.conformance.ops`, its inputs and outputs by name."""
+        """Apply: one formula of `gander.conformance.ops`, its inputs and outputs by name.
+
+        Int8: also the three ops of quantised engines. Codes and sums are arrays of integers, or of floats that hold
+        them exactly (float32 does not hold every sum).
+        """

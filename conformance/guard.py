@@ -60,9 +60,9 @@ class Guard:
         """The engine's logits, known to be (T, V) floats. Their values may still be anything."""
         return self._logits("forward", tokens, self.__getattr__("forward")(tokens, state, **options))
 
-    def forward_batch(self, rows: Sequence[Sequence[int]], states: Sequence[Any]) -> list[Array]:
+    def forward_batch(self, rows: Sequence[Sequence[int]], states: Sequence[Any], **options: Any) -> list[Array]:
         """The engine's logits of each row, known to be (T, V) floats."""
-        logits = self.__getattr__("forward_batch")(rows, states)
+        logits = self.__getattr__("forward_batch")(rows, states, **options)
         if len(logits) != len(rows):
             raise EngineFault("forward_batch", f"returned {len(logits)} results for {len(rows)} rows")
         return [self._logits("forward_batch", row, each) for row, each in zip(rows, logits, strict=True)]

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..checkpoint import Checkpoint
-from ..reference import Tap, forward
+from ..reference import Tap, forward, quantise
+from ..traces import op_of
 from .engine import Array, Arrays
+from .mode import Mode
 from .tolerances import DRAWS, jitter, round_to
 
 __all__ = ["Oracle", "Run"]
@@ -26,67 +28,111 @@ class Run:
         return self.taps["logits"]
 
 
+# What goes into a quantised product. Its codes are the same in both only for the same input, to the last bit.
+QUANTISED = frozenset(
+    {"att.xr", "att.xk", "att.xv", "att.gated", "ffn.xk", "ffn.k", "ln_out"}
+    | {"moba.in", "moba.att", "moba.ffn.xk", "moba.ffn.k"}
+)
+
+
+NOTHING: Arrays = {}
+
+
 def _as_it_is(name: str, value: Array) -> Array:
     return value
 
 
 class Oracle:
-    """The reference on one checkpoint. Weights are widened once for each precision."""
+    """The reference on one checkpoint, in the engine's mode. Weights are widened once for each precision.
 
-    def __init__(self, checkpoint: Checkpoint, dtype: str) -> None:
+    `parts` are the calls that the tokens go in by; for most attention policies it does not matter.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, dtype: str, mode: Mode) -> None:
         self.config = checkpoint.config
         self._checkpoint = checkpoint
+        self._mode = mode
         self._dtype = dtype  # the engine's
         self._jitters = [jitter(dtype, draw) for draw in range(1, DRAWS)]
         self._weights: dict[type[np.floating], Mapping[str, Array]] = {}
 
-    def value(self, tokens: Sequence[int], start: Mapping[str, Array]) -> Run:
+    def value(self, tokens: Sequence[int], start: Mapping[str, Array], parts: Sequence[int]) -> Run:
         """The reference in float64: what is right."""
-        return self._run(np.float64, tokens, start, _as_it_is)
+        return self._run(np.float64, tokens, start, parts, _as_it_is)
 
-    def yardsticks(self, tokens: Sequence[int], start: Mapping[str, Array]) -> list[Run]:
+    def yardsticks(self, tokens: Sequence[int], start: Mapping[str, Array], parts: Sequence[int]) -> list[Run]:
         """The reference in the engine's precision (float64 is measured in float32, see tolerances.bounds)."""
-        return [self._run(np.float32, tokens, start, move) for move in (round_to(self._dtype), *self._jitters)]
+        return [self._run(np.float32, tokens, start, parts, move) for move in (round_to(self._dtype), *self._jitters)]
 
     def isolated(
-        self, tokens: Sequence[int], start: Mapping[str, Array], taps: Mapping[str, Array]
+        self, tokens: Sequence[int], start: Mapping[str, Array], parts: Sequence[int], taps: Mapping[str, Array]
     ) -> tuple[Run, list[Run]]:
         """Value and yardsticks of each formula on the engine's own inputs.
 
         Every formula's result is recorded, then the engine's tap takes its place as input of the next: an error shows
         where it is made and nowhere else.
         """
-        value = self._run(np.float64, tokens, start, _as_it_is, taps)
-        moves = (_as_it_is, *self._jitters)
-        return value, [self._run(np.float32, tokens, start, move, taps) for move in moves]
+        return self._on_taps(tokens, start, parts, taps, (_as_it_is, *self._jitters))
+
+    def with_codes(
+        self, tokens: Sequence[int], start: Mapping[str, Array], parts: Sequence[int], taps: Mapping[str, Array]
+    ) -> tuple[Run, list[Run]]:
+        """Value and yardsticks from the tokens on, but each quantised product on the engine's own input.
+
+        From nearly the same input other codes may come, and a code makes more of a difference than all rounding: two
+        right engines soon part. With the engine's input they have its codes, and bounds are as without INT8. What the
+        reference itself would have put in is shown, to be compared.
+        """
+        inputs = {name: value for name, value in taps.items() if op_of(name) in QUANTISED}
+        return self._on_taps(tokens, start, parts, inputs, (round_to(self._dtype), *self._jitters))
+
+    def _on_taps(
+        self,
+        tokens: Sequence[int],
+        start: Mapping[str, Array],
+        parts: Sequence[int],
+        taps: Mapping[str, Array],
+        moves: Sequence[Tap],
+    ) -> tuple[Run, list[Run]]:
+        value = self._run(np.float64, tokens, start, parts, _as_it_is, taps)
+        return value, [self._run(np.float32, tokens, start, parts, move, taps) for move in moves]
 
     def _run(
         self,
         kind: type[np.floating],
         tokens: Sequence[int],
         start: Mapping[str, Array],
+        parts: Sequence[int],
         move: Tap,
-        given: Mapping[str, Array] | None = None,
+        given: Mapping[str, Array] = NOTHING,
     ) -> Run:
         """Every formula's result, and the state. `move` is what becomes of a value before the next formula gets it.
 
-        Cumulative, a moved value is what the run shows; isolated, the engine's taps, `given`, are moved instead, and
-        the run shows what the formulas make of them.
+        A moved value is what the run shows. Where the engine's tap is `given`, that is moved and goes on instead, and
+        the run shows what the formula made; but what goes into a quantised product is not moved: it has its codes.
         """
-        shown: Arrays = {}
+        shown: dict[str, list[Array]] = {}
+        begin = 0
 
         def tap(name: str, value: Array) -> Array:
-            if given is None:
-                value = shown[name] = move(name, value)
+            if name not in given:
+                value = move(name, value)
+                shown.setdefault(name, []).append(value)
                 return value
-            shown[name] = value
-            return move(name, given[name].astype(kind)) if name in given else value
+            shown.setdefault(name, []).append(value)
+            own = given[name][begin : begin + len(value)].astype(kind)
+            return own if self._mode.quantize and op_of(name) in QUANTISED else move(name, own)
 
-        begin = {name: value.astype(kind) for name, value in start.items()}
-        _, state = forward(self._of(kind), self.config, tokens, begin, tap)
-        return Run(shown, state)
+        state = {name: value.astype(kind) for name, value in start.items()}
+        for part in parts:
+            call = tokens[begin : begin + part]
+            _, state = forward(self._of(kind), self.config, call, state, tap, self._mode.attention)
+            begin += part
+        taps = {name: calls[0] if len(calls) == 1 else np.concatenate(calls) for name, calls in shown.items()}
+        return Run(taps, state)
 
     def _of(self, kind: type[np.floating]) -> Mapping[str, Array]:
         if kind not in self._weights:
-            self._weights[kind] = self._checkpoint.weights(kind)
+            weights = self._checkpoint.weights(kind)
+            self._weights[kind] = quantise(weights) if self._mode.quantize else weights
         return self._weights[kind]

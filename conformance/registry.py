@@ -19,22 +19,22 @@ class Check:
     title: str
     run: Callable[[Context, Tally], str | None]
     needs: frozenset[str]  # of engine.CAPABILITIES
-    golden: bool  # only for models with stored traces
+    when: Callable[[Context], bool]  # whether it can be asked of this model, in this mode
 
 
 # The groups in the order in which they run: what later ones rest on comes first.
-GROUPS = ("load", "op", "layer", "golden", "path")
+GROUPS = ("load", "op", "int8", "layer", "golden", "path")
 
 CHECKS: dict[str, Check] = {}
 
 
 def check(
-    id: str, title: str, *, needs: Iterable[str] = (), golden: bool = False
+    id: str, title: str, *, needs: Iterable[str] = (), when: Callable[[Context], bool] = lambda context: True
 ) -> Callable[[Callable[[Context, Tally], str | None]], Callable[[Context, Tally], str | None]]:
     """Enter a function into the list of checks."""
 
     def enter(run: Callable[[Context, Tally], str | None]) -> Callable[[Context, Tally], str | None]:
-        CHECKS[id] = Check(id, title, run, frozenset(needs), golden)
+        CHECKS[id] = Check(id, title, run, frozenset(needs), when)
         return run
 
     return enter

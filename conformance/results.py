@@ -82,6 +82,7 @@ class Report:
 
     engine: str
     dtype: str
+    mode: str  # attention policy and INT8, where they are not the plain ones
     version: str  # gander's
     command: str  # what repeats the run, but for --model and --only
     models: tuple[ModelReport, ...]

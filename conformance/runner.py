@@ -1,7 +1,7 @@
 """Runs the checks on an engine, model after model, and never stops at the first fault."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from .compare import Tally
 from .context import Context
 from .engine import CAPABILITIES, Engine
 from .guard import Absent, EngineFault, Guard
+from .mode import PLAIN, Mode
 from .registry import CHECKS, Check
 from .results import CheckResult, ModelReport, Report
 
@@ -33,10 +34,14 @@ def run(
     checks: Sequence[Check],
     *,
     command: str,
+    mode: Mode = PLAIN,
     seed: int = 0,
     progress: Progress = lambda message: None,
 ) -> Report:
-    """Check a fresh engine on each of `models`: its name, its checkpoint, and its stored traces."""
+    """Check a fresh engine on each of `models`: its name, its checkpoint, and its stored traces.
+
+    `open_engine` makes it for `mode`, which is what the reference is run in.
+    """
     began = time.perf_counter()
     reports: list[ModelReport] = []
     engine: Any = None
@@ -45,26 +50,28 @@ def run(
             engine = open_engine()
         except EngineFault as fault:
             engine = Absent(fault)
-        chosen = [check for check in checks if golden is not None or not check.golden]
+        guard = Guard(engine, checkpoint.config.vocab)
+        named = partial(_named, progress, model)
+        context = Context(
+            guard, engine.dtype, frozenset(engine.capabilities), checkpoint, mode, golden, seed, named, open_engine
+        )
+        chosen = [check for check in checks if check.when(context)]
         if reports:  # a formula alone knows no model: once is enough
             chosen = [check for check in chosen if "apply" not in check.needs]
         if not chosen:
             continue
-        guard = Guard(engine, checkpoint.config.vocab)
-        named = partial(_named, progress, model)
-        context = Context(
-            guard, engine.dtype, frozenset(engine.capabilities), checkpoint, golden, seed, named, open_engine
-        )
         with threadpool_limits(1 if context.parameters < SMALL else None):
             results = _check_model(context, chosen)
         reports.append(ModelReport(model, checkpoint.fingerprint(), tuple(results)))
     if not reports:
         raise InputError(
             "none of these checks can be asked of these models",
-            expected="for golden.*, a model with stored traces",
+            expected="for golden.*, a model with stored traces; for int8.*, --quantize; "
+            "for path.refuse, --attention capped:full=refuse",
             mend="gander golden make, then gander check --golden DIR",
         )
-    return Report(engine.name, engine.dtype, __version__, command, tuple(reports), time.perf_counter() - began)
+    seconds = time.perf_counter() - began
+    return Report(engine.name, engine.dtype, str(mode), __version__, command, tuple(reports), seconds)
 
 
 def _named(progress: Progress, model: str, text: str) -> None:
@@ -75,11 +82,18 @@ def _check_model(context: Context, checks: Sequence[Check]) -> list[CheckResult]
     """Every check; but only why there is nothing to check, if the engine does not take the weights or cannot answer."""
     began = time.perf_counter()
     blocked: CheckResult | None = None
+    lacking = context.required - context.capabilities
     try:
-        context.engine.load(context.checkpoint)
-        context.engine.forward([0], context.engine.initial_state())
+        if lacking:
+            tally = Tally()
+            _without(tally, LOAD_ENGINE, lacking)
+            blocked = _result(LOAD_ENGINE, tally, began)
+        else:
+            context.engine.load(context.checkpoint)
+            context.engine.forward([0], context.engine.initial_state())
     except EngineFault as fault:
         blocked = _result(LOAD_ENGINE, Tally(), began, fault)
+    if blocked is not None:
         checks = checks if CHECKS[LOAD_ENGINE] in checks else [CHECKS[LOAD_ENGINE], *checks]
     results = []
     for check in checks:
@@ -89,7 +103,7 @@ def _check_model(context: Context, checks: Sequence[Check]) -> list[CheckResult]
         elif check.id == LOAD_ENGINE:
             results.append(blocked)
         else:
-            note = f"not run: {LOAD_ENGINE} failed"
+            note = f"not run: see {LOAD_ENGINE}"
             results.append(_result(check.id, Tally(), time.perf_counter(), note=note))
     began = time.perf_counter()
     try:
@@ -102,13 +116,11 @@ def _check_model(context: Context, checks: Sequence[Check]) -> list[CheckResult]
 def _one(check: Check, context: Context) -> CheckResult:
     """One check; whatever the engine does is a finding of it."""
     tally, began = Tally(), time.perf_counter()
-    lacking = sorted(check.needs - context.capabilities)
-    for capability in lacking:
-        tally.missing(
-            check.id,
-            f"was not run: the engine does not offer {capability!r} ({CAPABILITIES[capability]}); "
-            f"leave it out with --skip {check.id}",
-        )
+    needs = check.needs
+    if context.mode.quantize and check.id.startswith(("layer.", "path.")):
+        needs |= {"taps"}  # which have the engine's codes
+    lacking = needs - context.capabilities
+    _without(tally, check.id, lacking, f"; leave it out with --skip {check.id}")
     if lacking:
         return _result(check.id, tally, began)
     inner = context.progress
@@ -119,6 +131,13 @@ def _one(check: Check, context: Context) -> CheckResult:
         return _result(check.id, tally, began, fault)
     finally:
         context.progress = inner
+
+
+def _without(tally: Tally, id: str, lacking: Collection[str], advice: str = "") -> None:
+    """What cannot be asked is missing."""
+    for capability in sorted(lacking):
+        offer = f"the engine does not offer {capability!r} ({CAPABILITIES[capability]})"
+        tally.missing(id, f"was not run: {offer}{advice}")
 
 
 def _result(id: str, tally: Tally, began: float, fault: EngineFault | None = None, note: str = "") -> CheckResult:

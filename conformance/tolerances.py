@@ -20,6 +20,7 @@ __all__ = [
     "TRACE",
     "UNIT_ROUNDOFF",
     "bounds",
+    "cost_allowed",
     "jitter",
     "round_to",
     "row_errors",
@@ -90,6 +91,18 @@ def trace_16_bit(dtype: str, layers: int) -> float:
     The largest of a tensor's values is up to 8 times their root mean square (4 for normal ones, and taps multiply two).
     """
     return 8 * float(np.sqrt(24 * layers)) * UNIT_ROUNDOFF[dtype]
+
+
+def cost_allowed(costs: Sequence[Array]) -> float:
+    """The largest mean KL allowed to a quantised engine, from the KL of each token in runs of the scheme itself.
+
+    An engine's codes are the reference's until one value lies so near to a half that rounding decides: then a code
+    flips, and from there on the two runs have other codes, and costs that are two draws of one distribution. Their
+    means over T tokens differ by √2 · σ / √T in standard deviation; four of them are allowed, above the dearest run.
+    On the golden models (300 tokens) that is 10 %; a bit less costs 60 %, one scale for a whole matrix 100 to 500 %.
+    """
+    dearest = max(costs, key=lambda cost: float(cost.mean()))
+    return float(dearest.mean() + 4 * np.sqrt(2 / len(dearest)) * dearest.std())
 
 
 def round_to(dtype: str) -> Callable[[str, Array], Array]:

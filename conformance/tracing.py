@@ -6,26 +6,13 @@ import numpy as np
 
 from ..checkpoint import Checkpoint
 from ..errors import InputError
-from ..traces import Trace
-from .context import begin, end_to_end, path_name
+from ..traces import Trace, path_name
+from .context import begin, end_to_end
 from .engine import Arrays, Engine
 from .guard import EngineFault, Guard
+from .mode import PLAIN, Mode
 
-__all__ = ["check_start", "parse_path", "trace"]
-
-
-def parse_path(text: str, tokens: int) -> tuple[int, ...]:
-    """The sizes of the calls that `prefill`, `step` or `split:5+3` mean for a number of tokens."""
-    if text == "prefill":
-        return (tokens,)
-    if text == "step":
-        return (1,) * tokens
-    if not re.fullmatch(r"split:[1-9]\d*(\+[1-9]\d*)*", text):
-        raise InputError(f"path {text!r} is unknown", expected="prefill, step, or like split:5+3")
-    parts = tuple(int(part) for part in text.removeprefix("split:").split("+"))
-    if sum(parts) != tokens:
-        raise InputError(f"path {text!r} cuts {sum(parts)} tokens", expected=f"the {tokens} tokens given")
-    return parts
+__all__ = ["check_start", "trace"]
 
 
 def check_start(text: str) -> str:
@@ -36,9 +23,14 @@ def check_start(text: str) -> str:
 
 
 def trace(
-    engine: Engine, checkpoint: Checkpoint, tokens: tuple[int, ...], parts: tuple[int, ...], start: str = "zero"
+    engine: Engine,
+    checkpoint: Checkpoint,
+    tokens: tuple[int, ...],
+    parts: tuple[int, ...],
+    start: str = "zero",
+    mode: Mode = PLAIN,
 ) -> Trace:
-    """Run `tokens` in calls of `parts` tokens from `start`, and keep what is shown."""
+    """Run `tokens` in calls of `parts` tokens from `start`, and keep what is shown. `mode` is what the engine is in."""
     guard = Guard(engine, checkpoint.config.vocab)
     guard.load(checkpoint)
     if start != "zero" and "state" not in engine.capabilities:
@@ -55,5 +47,7 @@ def trace(
         dtype=engine.dtype,
         path=path_name(parts),
         start=start,
+        attention=str(mode.attention),
+        quantized="int8" if mode.quantize else "none",
         tensors={name: np.asarray(value) for name, value in tensors.items()},
     )

@@ -12,7 +12,10 @@ from torch import Tensor
 
 from ..checkpoint import Checkpoint
 from ..errors import InputError, nearest
+from ..traces.attention import Dense, Policy
+from . import int8
 from .apply import FLOAT32, apply
+from .attention import check_cached, check_policy, check_room
 from .model import Tap, forward
 from .state import State, export, join, restore, split, zeros
 from .weights import Weights, prepare
@@ -23,49 +26,74 @@ Arrays = dict[str, Array]
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
+DENSE = Dense()
+
 THREADS = torch.get_num_threads()  # torch's own choice: the cores of this machine
 
 
 class Engine:
-    """RWKV-7 in torch. Prefill takes all tokens at once; the recurrent state and its decay are always float32."""
+    """RWKV-7 and RWKV-X in torch. Prefill takes all tokens at once; the recurrent state and its decay are always
+    float32. `attention` is the policy of an RWKV-X's attention blocks."""
 
     name = "optimized"
-    capabilities = frozenset({"taps", "state", "snapshot", "batch", "chunk", "threads", "apply"})
+    capabilities = frozenset({"taps", "state", "snapshot", "batch", "chunk", "threads", "apply", "attention", "int8"})
 
-    def __init__(self, dtype: str = "float32", device: str = "cpu", *, chunk: int | None = None) -> None:
+    def __init__(
+        self,
+        dtype: str = "float32",
+        device: str = "cpu",
+        *,
+        chunk: int | None = None,
+        attention: Policy = DENSE,
+        quantize: bool = False,
+    ) -> None:
         if dtype not in DTYPES:
             raise InputError(f"the optimized engine has no dtype {dtype!r}", mend=nearest(dtype, DTYPES))
         try:
             torch.empty(0, device=device)
         except (RuntimeError, AssertionError) as error:  # torch raises either, by device
             raise InputError(f"no device {device!r}: {str(error).splitlines()[0]}", expected="cpu, cuda, ...") from None
+        if quantize and torch.device(device).type != "cpu":
+            raise InputError(f"INT8 on {device!r}", expected="cpu: its loops over whole numbers run there alone")
+        check_policy(attention)
         self.dtype, self._dtype, self._device = dtype, DTYPES[dtype], torch.device(device)
+        self.attention, self._quantize = attention, quantize
         self._loaded: Weights | None = None
         self.set_chunk(chunk)
 
     def load(self, checkpoint: Checkpoint) -> None:
-        self._loaded = prepare(checkpoint, self._dtype, self._device)
+        self._loaded = prepare(checkpoint, self._dtype, self._device, quantize=self._quantize)
 
     def close(self) -> None:
         self._loaded = None
 
     def forward(self, tokens: Sequence[int], state: State, *, taps: MutableMapping[str, Array] | None = None) -> Array:
         ids = self._ids([_checked(tokens, self._weights.config.vocab)])
-        with _one_pool(ids, self._dtype):
-            return _array(forward(self._weights, ids, state, chunk=self._chunk, tap=_recorder(taps))[0])
+        check_room(self.attention, state.cached, len(tokens))
+        with _one_pool(ids, self._dtype, self._quantize):
+            return _array(self._forward(ids, state, _recorder([taps], [len(tokens)]))[0])
 
-    def forward_batch(self, rows: Sequence[Sequence[int]], states: Sequence[State]) -> list[Array]:
+    def forward_batch(
+        self,
+        rows: Sequence[Sequence[int]],
+        states: Sequence[State],
+        *,
+        taps: Sequence[MutableMapping[str, Array]] | None = None,
+    ) -> list[Array]:
         if not rows:
             raise InputError("a batch of no rows", expected="at least one row of tokens")
         if len({id(state) for state in states}) != len(rows):
             raise InputError(f"{len(rows)} rows of tokens", expected="as many states, each of them another")
         checked = [_checked(row, self._weights.config.vocab, f"row {i}, ") for i, row in enumerate(rows)]
         lengths = [len(row) for row in checked]
+        for i, (state, length) in enumerate(zip(states, lengths, strict=True)):
+            check_room(self.attention, state.cached, length, f"row {i}, ")
         longest = max(lengths)
         ids = self._ids([row + [0] * (longest - len(row)) for row in checked])
         ragged = torch.tensor(lengths, device=self._device) if min(lengths) < longest else None
         batch = join(states)
-        logits = forward(self._weights, ids, batch, chunk=self._chunk, lengths=ragged, tap=_recorder(None))
+        with _one_pool(ids, self._dtype, self._quantize):
+            logits = self._forward(ids, batch, _recorder(taps or [], lengths), ragged)
         for state, after in zip(states, split(batch), strict=True):
             state.assign(after)
         return [_array(row[:length]) for row, length in zip(logits, lengths, strict=True)]
@@ -74,10 +102,12 @@ class Engine:
         return zeros(self._weights.config, self._dtype, self._device)
 
     def export_state(self, state: State) -> Arrays:
-        return export(state)
+        return export(state, self._weights.config)
 
     def import_state(self, arrays: Mapping[str, Array]) -> State:
-        return restore(arrays, self._weights.config, self._dtype, self._device)
+        state = restore(arrays, self._weights.config, self._dtype, self._device)
+        check_cached(self.attention, state.cached)
+        return state
 
     def clone(self, state: State) -> State:
         return state.clone()
@@ -108,7 +138,17 @@ class Engine:
     @np.errstate(all="ignore")
     def apply(self, op: str, inputs: Mapping[str, Array]) -> Arrays:
         outputs = apply(op, {name: self._input(name, x) for name, x in inputs.items()}, chunk=self._chunk)
-        return {name: _array(output) for name, output in outputs.items()}
+        return {name: _array(x) if x.is_floating_point() else x.numpy() for name, x in outputs.items()}
+
+    def _forward(
+        self,
+        ids: Tensor,
+        state: State,
+        tap: Callable[[str], Tap],
+        lengths: Tensor | None = None,
+    ) -> Tensor:
+        weights, attention = self._weights, self.attention
+        return forward(weights, ids, state, chunk=self._chunk, attention=attention, lengths=lengths, tap=tap)
 
     @property
     def _weights(self) -> Weights:
@@ -128,11 +168,14 @@ class Engine:
 
 
 @contextmanager
-def _one_pool(ids: Tensor, dtype: torch.dtype) -> Iterator[None]:
-    """For a single float32 token, one torch thread: numpy's pool multiplies then (ops.linear), and the second of
-    torch's threads, awake and waiting after some small operation, would take a core from it: a third of the speed."""
+def _one_pool(ids: Tensor, dtype: torch.dtype, quantize: bool) -> Iterator[None]:
+    """For a single token, one torch thread: another pool multiplies then (numpy's for float32, ops.linear; numba's for
+    INT8), and the second of torch's threads, awake and waiting after some small operation, would take a core from it: a
+    third of the speed. numba's pool has as many threads as torch has otherwise."""
     threads = torch.get_num_threads()
-    alone = ids.is_cpu and ids.numel() == 1 and dtype == torch.float32 and threads > 1
+    if quantize:
+        int8.set_threads(threads)
+    alone = ids.is_cpu and ids.numel() == 1 and (quantize or dtype == torch.float32) and threads > 1
     if alone:
         torch.set_num_threads(1)
     try:
@@ -159,14 +202,16 @@ def _array(tensor: Tensor) -> Array:
     return tensor.to("cpu", torch.float32, copy=True).numpy()
 
 
-def _recorder(taps: MutableMapping[str, Array] | None) -> Callable[[str], Tap]:
-    """Fills `taps` with what the model shows of its one sequence."""
-    if taps is None:
+def _recorder(taps: Sequence[MutableMapping[str, Array] | None], lengths: Sequence[int]) -> Callable[[str], Tap]:
+    """Fills `taps` with what the model shows of each sequence, up to its length."""
+    wanted = [(b, shown, lengths[b]) for b, shown in enumerate(taps) if shown is not None]
+    if not wanted:
         return lambda prefix: _unseen
 
     def under(prefix: str) -> Tap:
         def see(name: str, value: Tensor) -> Tensor:
-            taps[prefix + name] = _array(value[0])
+            for b, shown, length in wanted:
+                shown[prefix + name] = _array(value[b, :length])
             return value
 
         return see

@@ -1,4 +1,4 @@
-"""RWKV-7 over B sequences of T tokens at once."""
+"""RWKV-7, or an RWKV-X, over B sequences of T tokens at once."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..traces.attention import Policy
 from . import ops
+from .attention_block import attention_block
 from .state import State
 from .weights import Weights
 from .wkv import wkv7
@@ -22,6 +24,7 @@ def forward(
     state: State,
     *,
     chunk: int,
+    attention: Policy,
     lengths: Tensor | None = None,
     tap: Callable[[str], Tap],
 ) -> Tensor:
@@ -35,15 +38,21 @@ def forward(
     eps, heads = config.layer_norm_eps, (B, T, config.heads, config.head_size)
     last: tuple[slice | Tensor, int | Tensor] = (slice(None), -1)  # where each row ends
     alive: Tensor | None = None  # which tokens come before that
+    ends = [T] * B
     if lengths is not None:
+        ends = lengths.tolist()
         last = (torch.arange(B, device=tokens.device), lengths - 1)
         alive = torch.arange(T, device=tokens.device) < lengths[:, None]  # (B, T)
     first: Tensor | None = None  # layer 0's value
 
     see = tap("")
     x = see("emb", weights.emb[tokens])  # (B, T, D)
-    for i, p in enumerate(weights.blocks):
-        see = tap(f"blocks.{i}.")
+    for block, p in weights.blocks.items():
+        see, i = tap(f"{block}."), int(block.partition(".")[2])
+        if block.startswith("moba."):
+            mine = state.moba_x[i], state.caches[i]
+            x = attention_block(x, p, *mine, config=config, policy=attention, lengths=ends, see=see)
+            continue
 
         # Time mix
         u = see("att.in", ops.layer_norm(x, p["ln1.weight"], p["ln1.bias"], eps))

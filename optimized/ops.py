@@ -11,12 +11,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from . import int8
+
 DECAY_SCALE = -math.exp(-0.5) / math.log(2)  # w = exp(−e^(−1/2) · σ) = 2^(DECAY_SCALE · σ)
 
 
-def linear(x: Tensor, weight: Tensor) -> Tensor:
-    """x W for each token. x (..., in), weight (in, out) → (..., out)."""
+def linear(x: Tensor, weight: Tensor | int8.Int8) -> Tensor:
+    """x W for each token. x (..., in), weight (in, out) or in codes (out, in) → (..., out)."""
     rows = x.reshape(-1, x.shape[-1])
+    if isinstance(weight, int8.Int8):
+        return int8.linear(rows, weight).view(*x.shape[:-1], -1)
     # numpy's BLAS streams a float32 matrix past one row up to twice as fast as torch's. More rows are left to torch:
     # with its own threads busy around it, a second thread pool costs more than it brings.
     on_numpy = len(rows) == 1 and x.is_cpu and x.dtype == torch.float32
@@ -98,7 +102,7 @@ def gate_correction(norm: Tensor, bonus: Tensor, g: Tensor) -> Tensor:
     return (norm + bonus) * g
 
 
-def channel_mix_key(xk: Tensor, key: Tensor) -> Tensor:
+def channel_mix_key(xk: Tensor, key: Tensor | int8.Int8) -> Tensor:
     """relu(xk W_key)². xk (..., D), key (D, F) → (..., F)."""
     return torch.relu(linear(xk, key)).square()
 

@@ -1,12 +1,15 @@
 """A checkpoint's tensors as the forward pass wants them."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..checkpoint import Checkpoint, Config
-from ..checkpoint.model import LAYER_0_UNUSED, squeezed
+from ..checkpoint.model import squeezed, used
+from ..errors import InputError
+from .int8 import Int8, quantise_rows
 from .ops import embedding
 
 # Stored [out, in] in a checkpoint. The LoRA pairs are [in, out] there already.
@@ -15,27 +18,28 @@ PROJECTIONS = ("receptance.weight", "key.weight", "value.weight", "output.weight
 
 @dataclass(frozen=True)
 class Weights:
-    """Tensors in the model's dtype (w0 in float32), matrices [in, out]."""
+    """Tensors in the model's dtype (w0 in float32), matrices [in, out]; of a quantised model, projections as Int8."""
 
     config: Config
     emb: Tensor  # (V, D), ln0 folded in
-    blocks: list[dict[str, Tensor]]  # official names without `blocks.{i}.`
+    blocks: dict[str, dict[str, Any]]  # by block, in execution order: official names without it and its dot
     ln_out: tuple[Tensor, Tensor]  # weight and bias
-    head: Tensor  # (D, V)
+    head: Tensor | Int8  # (D, V)
 
 
-def prepare(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> Weights:
+def prepare(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device, *, quantize: bool = False) -> Weights:
     config = checkpoint.config
-    tensors = {
-        name: _placed(name, squeezed(name, tensor), dtype, device)
-        for name, tensor in checkpoint.tensors.items()
-        if name not in LAYER_0_UNUSED
-    }
+    tensors: dict[str, Any] = {}
+    for name, tensor in checkpoint.tensors.items():
+        if quantize and name.endswith(PROJECTIONS) and used(name, config):
+            tensors[name] = _quantised(name, tensor)
+        elif used(name, config):
+            tensors[name] = _placed(name, squeezed(name, tensor), dtype, device)
     emb, eps = tensors["emb.weight"], config.layer_norm_eps
     return Weights(
         config=config,
         emb=embedding(emb, tensors["blocks.0.ln0.weight"], tensors["blocks.0.ln0.bias"], eps),
-        blocks=[_block(tensors, f"blocks.{i}.", (config.heads, config.head_size)) for i in range(config.layers)],
+        blocks={block: _block(tensors, f"{block}.", (config.heads, config.head_size)) for block in config.blocks},
         ln_out=(tensors["ln_out.weight"], tensors["ln_out.bias"]),
         head=tensors["head.weight"],
     )
@@ -51,8 +55,19 @@ def _placed(name: str, tensor: Tensor, dtype: torch.dtype, device: torch.device)
     return tensor
 
 
-def _block(tensors: dict[str, Tensor], prefix: str, heads: tuple[int, int]) -> dict[str, Tensor]:
-    """One block's tensors: k_k, k_a, r_k as (H, N), and the six token-shift mixes as one, in the order r w k v a g."""
+def _quantised(name: str, tensor: Tensor) -> Int8:
+    """In codes, from what the checkpoint holds: rounded to the model's dtype it would have others."""
+    try:
+        return quantise_rows(tensor)
+    except InputError as error:
+        raise InputError(f"{name} {error.problem}", expected=error.expected) from None
+
+
+def _block(tensors: dict[str, Any], prefix: str, heads: tuple[int, int]) -> dict[str, Any]:
+    """One block's tensors: k_k, k_a, r_k as (H, N), and the six token-shift mixes as one, in the order r w k v a g.
+    An attention block has none of these."""
     p = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    if prefix.startswith("moba."):
+        return p
     mixes = torch.stack([p.pop(f"att.x_{c}") for c in "rwkvag"])[:, None, None]  # (6, 1, 1, D)
     return p | {"att.x_rwkvag": mixes} | {name: p[name].view(heads) for name in ("att.k_k", "att.k_a", "att.r_k")}

@@ -28,7 +28,8 @@ def print_report(report: Report, console: Console) -> None:
 
 
 def _table(report: Report, model: ModelReport, *, wide: bool) -> Table:
-    title = f"{report.engine} {report.dtype} · {model.model}"
+    mode = f" {report.mode}" if report.mode else ""
+    title = f"{report.engine} {report.dtype}{mode} · {model.model}"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     table.add_column("check", no_wrap=True)
     table.add_column("verdict", no_wrap=True)

@@ -17,6 +17,7 @@ def as_data(report: Report) -> dict[str, Any]:
         "gander": report.version,
         "engine": report.engine,
         "dtype": report.dtype,
+        "mode": report.mode,
         "status": report.status,
         "exit": report.status.exit_code,
         "compared": report.compared,

@@ -1,13 +1,16 @@
 """From what a user calls an engine to the engine."""
 
+import inspect
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from importlib import import_module
+from typing import Any
 
 from ...errors import InputError, nearest
 from ..engine import CAPABILITIES, Engine
 from ..guard import EngineFault
+from ..mode import PLAIN, Mode
 from ..tolerances import UNIT_ROUNDOFF
 from . import ENGINES, IMPORT_TIMEOUT
 
@@ -15,9 +18,11 @@ __all__ = ["engine_factory"]
 
 
 def engine_factory(
-    spec: str, *, dtype: str | None = None, import_timeout: float = IMPORT_TIMEOUT
+    spec: str, *, dtype: str | None = None, mode: Mode = PLAIN, import_timeout: float = IMPORT_TIMEOUT
 ) -> Callable[[], Engine]:
     """A function that imports and makes the engine `spec` names: one of ENGINES, or `py:module:Class`.
+
+    Its class gets the keywords `dtype`, `attention` and `quantize` where they are asked for, and no others.
 
     A spec that names nothing is the user's mistake (InputError); a module that hangs, raises or holds no engine is the
     engine's (EngineFault).
@@ -37,12 +42,14 @@ def engine_factory(
         found = getattr(_import(spec, module, import_timeout), name, None)
         if found is None:
             raise InputError(f"module {module!r} has no {name!r}", mend="name the class that has the engine's verbs")
+        options = mode.options | ({} if dtype is None else {"dtype": dtype})
+        _takes(spec, found, options)
         try:
-            engine = found() if dtype is None else found(dtype=dtype)
+            engine = found(**options)
         except InputError:
             raise
         except Exception as error:
-            wanted = "" if dtype is None else f"(dtype={dtype!r})"
+            wanted = f"({', '.join(f'{name}={value!r}' for name, value in options.items())})" if options else ""
             raise EngineFault(spec, f"raised {type(error).__name__} when it was made{wanted}: {error}") from error
         lacking = [verb for verb in ("name", "dtype", "capabilities", "load", "initial_state", "forward", "close")
                    if not hasattr(engine, verb)]  # fmt: skip
@@ -58,6 +65,17 @@ def engine_factory(
         return engine
 
     return make
+
+
+def _takes(spec: str, engine: Any, options: Collection[str]) -> None:
+    """An InputError where the engine's class has no such keyword; one that cannot be asked is tried."""
+    try:
+        known = inspect.signature(engine).parameters
+    except (TypeError, ValueError):
+        return
+    for option in options:
+        if option not in known and not any(each.kind is each.VAR_KEYWORD for each in known.values()):
+            raise InputError(f"engine {spec!r} has no choice of {option}", expected=f"a class that takes {option}=…")
 
 
 def _import(spec: str, module: str, timeout: float) -> object:

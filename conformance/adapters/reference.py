@@ -6,8 +6,9 @@ import numpy as np
 
 from ... import reference
 from ...checkpoint import Checkpoint
+from ...traces import DENSE, Policy
 from ..engine import Array, Arrays
-from ..ops import OPS
+from ..ops import INT8_OPS, OPS
 
 __all__ = ["Engine"]
 
@@ -17,10 +18,14 @@ class Engine:
 
     name = "reference"
     dtype = "float64"
-    capabilities = frozenset({"taps", "state", "snapshot", "apply"})
+    capabilities = frozenset({"taps", "state", "snapshot", "apply", "attention", "int8"})
+
+    def __init__(self, *, attention: Policy = DENSE, quantize: bool = False) -> None:
+        self._attention, self._quantize = attention, quantize
 
     def load(self, checkpoint: Checkpoint) -> None:
-        self._config, self._weights = checkpoint.config, checkpoint.weights(np.float64)
+        weights = checkpoint.weights(np.float64)
+        self._config, self._weights = checkpoint.config, reference.quantise(weights) if self._quantize else weights
 
     def close(self) -> None:
         self._weights = {}
@@ -34,7 +39,7 @@ class Engine:
                 taps[name] = value
             return value
 
-        logits, after = reference.forward(self._weights, self._config, tokens, state, tap)
+        logits, after = reference.forward(self._weights, self._config, tokens, state, tap, self._attention)
         state.update(after)
         return logits
 
@@ -57,5 +62,5 @@ class Engine:
         state.update(self.export_state(snapshot))
 
     def apply(self, op: str, inputs: Mapping[str, Array]) -> Arrays:
-        return OPS[op]({name: value if value.dtype.kind == "i" else value.astype(np.float64)
+        return {**OPS, **INT8_OPS}[op]({name: value if value.dtype.kind == "i" else value.astype(np.float64)
                         for name, value in inputs.items()})  # fmt: skip

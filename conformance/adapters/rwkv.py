@@ -1,6 +1,8 @@
 """PyPI `rwkv` as an engine: the official inference program, fp32 on the CPU. It shows logits and state, no taps."""
 
+import contextlib
 import os
+import sys
 import tempfile
 from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
@@ -20,7 +22,8 @@ os.environ.setdefault("RWKV_JIT_ON", "0")
 os.environ.setdefault("RWKV_CUDA_ON", "0")
 
 try:
-    from rwkv.model import RWKV
+    with contextlib.redirect_stdout(sys.stderr):  # its greeting; results go to stdout
+        from rwkv.model import RWKV
 except ModuleNotFoundError as missing:
     if missing.name != "rwkv":
         raise

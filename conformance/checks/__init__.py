@@ -1,6 +1,6 @@
 """The checks, in the order in which they run."""
 
-from . import golden, layer, load, op, path
+from . import golden, int8, layer, load, op, path
 from .load import LOAD_ENGINE
 
-__all__ = ["LOAD_ENGINE", "golden", "layer", "load", "op", "path"]
+__all__ = ["LOAD_ENGINE", "golden", "int8", "layer", "load", "op", "path"]

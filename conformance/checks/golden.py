@@ -1,20 +1,25 @@
 """golden.*: the engine against stored traces. The slow reference is not run, but as yardstick of a 16-bit engine."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from ...errors import InputError
 from ...golden import GoldenTrace, start_of
-from ...traces import Trace
+from ...traces import Trace, parse_path
 from ..compare import Tally
-from ..context import Context, begin, end_to_end
+from ..context import Context, Expected, begin, end_to_end
 from ..engine import Array, Arrays
 from ..registry import check
 from ..tolerances import TIE, TRACE, trace_bounds
 
 
-@check("golden.taps", "every tap of the stored traces", needs=("taps",), golden=True)
+def _holding(holds: str) -> Callable[[Context], bool]:
+    """Whether the model has a stored trace that holds taps, logits or state."""
+    return lambda context: context.golden is not None and any(holds in trace.holds for trace in context.golden.traces)
+
+
+@check("golden.taps", "every tap of the stored traces", needs=("taps",), when=_holding("taps"))
 def taps(context: Context, tally: Tally) -> str | None:
     """From random start states, where the engine can import one."""
     for entry, trace in _traces(context, tally, "taps"):
@@ -23,7 +28,7 @@ def taps(context: Context, tally: Tally) -> str | None:
     return None
 
 
-@check("golden.logits", "the logits of the stored traces", golden=True)
+@check("golden.logits", "the logits of the stored traces", when=_holding("logits"))
 def logits(context: Context, tally: Tally) -> str | None:
     """Logits are causal: one long trace stands for every shorter text."""
     for entry, trace in _traces(context, tally, "logits"):
@@ -31,7 +36,7 @@ def logits(context: Context, tally: Tally) -> str | None:
     return None
 
 
-@check("golden.state", "the final state of the stored traces", needs=("state",), golden=True)
+@check("golden.state", "the final state of the stored traces", needs=("state",), when=_holding("state"))
 def state(context: Context, tally: Tally) -> str | None:
     """After the last token."""
     for entry, trace in _traces(context, tally, "state"):
@@ -39,7 +44,11 @@ def state(context: Context, tally: Tally) -> str | None:
     return None
 
 
-@check("golden.tokens", "greedy choice after each token; a tie nearer than the bound is no failure", golden=True)
+@check(
+    "golden.tokens",
+    "greedy choice after each token; a tie nearer than the bound is no failure",
+    when=_holding("logits"),
+)
 def tokens(context: Context, tally: Tally) -> str | None:
     """Teacher-forced: every choice is made after the stored tokens, so one near tie does not end the comparison."""
     chosen = ties = 0
@@ -67,11 +76,9 @@ def tokens(context: Context, tally: Tally) -> str | None:
 def _traces(context: Context, tally: Tally, holds: str) -> Iterator[tuple[GoldenTrace, Trace]]:
     """The model's stored traces that hold taps, logits or state, known to be the files that the manifest means."""
     assert context.golden is not None
-    found = False
     for entry in context.golden.traces:
         if holds not in entry.holds:
             continue
-        found = True
         if entry.start != "zero" and "state" not in context.capabilities:
             tally.missing(entry.file, f"starts from {entry.start}, and the engine cannot import a state")
             continue
@@ -81,8 +88,6 @@ def _traces(context: Context, tally: Tally, holds: str) -> Iterator[tuple[Golden
             tally.missing(entry.file, f"cannot be used: {error.problem}")
         else:
             yield entry, trace
-    if not found:
-        tally.missing(f"golden.{holds}", f"no stored trace of this model holds {holds}")
 
 
 def _run(context: Context, entry: GoldenTrace, trace: Trace) -> Arrays:
@@ -91,7 +96,8 @@ def _run(context: Context, entry: GoldenTrace, trace: Trace) -> Arrays:
     def run() -> Arrays:
         state = begin(context.engine, context.config, entry.start)
         with_taps = "taps" in entry.holds and "taps" in context.capabilities
-        shown = end_to_end(context.engine, trace.tokens, state, [len(trace.tokens)], taps=with_taps)
+        parts = parse_path(trace.path, len(trace.tokens))
+        shown = end_to_end(context.engine, trace.tokens, state, parts, taps=with_taps)
         return shown | context.export(state)
 
     return context.once(("golden", entry.file), run)
@@ -100,8 +106,12 @@ def _run(context: Context, entry: GoldenTrace, trace: Trace) -> Arrays:
 def _bounds(context: Context, entry: GoldenTrace, trace: Trace, name: str) -> Array:
     if context.dtype in TRACE:
         return trace_bounds(trace.tensors[name], TRACE[context.dtype], token_axis=".state." not in name)
-    start = start_of(context.config, entry.start)
-    _, taps, state = context.once(("bounds", entry.file), lambda: context.expected(trace.tokens, start))
+
+    def yardstick() -> Expected:
+        parts = parse_path(trace.path, len(trace.tokens))
+        return context.expected(trace.tokens, start_of(context.config, entry.start), parts)
+
+    _, taps, state = context.once(("bounds", entry.file), yardstick)
     return taps[name] if name in taps else state[name]
 
 

@@ -8,25 +8,24 @@ from dataclasses import replace
 
 import torch
 
-from ...traces import taps
+from ...traces import path_name
 from ..compare import Tally
-from ..context import Context, expected, path_name
+from ..context import Context
 from ..guard import EngineFault, Guard
-from ..oracle import Oracle
 from ..registry import check
 from ..tolerances import bounds
+from ..whole import compare_run
 
 
 @check("layer.isolated", "every tap against the reference's formula on the engine's own inputs", needs=("taps",))
 def isolated(context: Context, tally: Tally) -> str | None:
     """The guilty formula, by name."""
-    dims = {**context.config.dims, "T": len(context.layer_tokens)}
-    shapes = {tap.name: tap.shape(dims) for tap in taps(context.config.layers)}
     for parts in context.paths:
         context.progress(path_name(parts))
         got = context.engine_run(context.layer_tokens, parts)
-        usable = {name: value for name, value in got.items() if getattr(value, "shape", None) == shapes.get(name)}
-        value, yardsticks = context.oracle.isolated(context.layer_tokens, context.zero, usable)
+        usable = context.usable(got, len(context.layer_tokens))
+        calls = context.calls(parts, context.zero)
+        value, yardsticks = context.oracle.isolated(context.layer_tokens, context.zero, calls, usable)
         bound = {
             name: bounds(want, [run.taps[name] for run in yardsticks], context.dtype)
             for name, want in value.taps.items()
@@ -38,10 +37,13 @@ def isolated(context: Context, tally: Tally) -> str | None:
 @check("layer.cumulative", "every tap against the reference from the tokens on", needs=("taps",))
 def cumulative(context: Context, tally: Tally) -> str | None:
     """The first finding is where the runs part; those behind it may only have inherited the error."""
-    value, bound, _ = context.value(context.layer_tokens)
     for parts in context.paths:
         context.progress(path_name(parts))
         got = context.engine_run(context.layer_tokens, parts)
+        if context.mode.quantize:
+            value, bound, _ = context.with_codes(context.layer_tokens, context.zero, parts, got)
+        else:
+            value, bound, _ = context.value(context.layer_tokens, parts)
         tally.tensors(got, value.taps, bound, path=path_name(parts), hint="cumulative: may be inherited")
     return _paths(context)
 
@@ -57,16 +59,16 @@ def weights(context: Context, tally: Tally) -> str | None:
         name: (tensor.float() * (1 + 2**-12)).to(dtype).float() for name, tensor in context.checkpoint.tensors.items()
     }
     finer = replace(context.checkpoint, tensors=tensors)
-    tokens = context.tokens[:9]
-    value, bound, _ = expected(Oracle(finer, context.dtype), tokens, context.zero, context.dtype)
+    tokens, parts = context.tokens[:9], (9,)
     try:
         engine = Guard(context.another(), context.config.vocab)
         engine.load(finer)
-        logits = engine.forward(tokens, engine.initial_state())
+        beside = replace(context, engine=engine, checkpoint=finer)
+        state = engine.initial_state()
+        compare_run(beside, tally, tokens, parts, beside.run(tokens, state, parts), state, "prefill, finer weights")
         engine.close()
     except EngineFault as fault:
         raise EngineFault(fault.where, f"{fault.message} (a second engine beside the first)") from fault
-    tally.tensor("logits", logits, value.logits, bound["logits"], path="prefill, finer weights")
     return None
 
 

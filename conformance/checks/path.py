@@ -1,17 +1,22 @@
 """path.*: whatever way the tokens come in, the logits and the state are the same.
 
 Runs are compared with the reference over all tokens at once, so a fault that all of an engine's paths share shows too.
+Some attention policies of RWKV-X make the way matter, by design: there the reference takes the tokens the same way.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ...golden import start_state
+from ...traces import Capped, path_name
 from ..compare import Tally
-from ..context import Context, Expected, path_name, splits
-from ..engine import Array
+from ..context import Context, splits
+from ..engine import Arrays
+from ..guard import EngineFault
 from ..registry import check
+from ..whole import compare_run, joined
 
 # For ordinary models, and for large ones, of which every token costs.
 SPLIT = {False: 6, True: 4}  # tokens that are cut in every way: 32 ways, 8 ways
@@ -23,21 +28,8 @@ ROLLBACKS = {False: 9, True: 3}
 CHUNKS = (1, 2, 7, 16, 32)
 
 
-def _compare(
-    context: Context,
-    tally: Tally,
-    tokens: tuple[int, ...],
-    logits: Array,
-    state: Any,
-    path: str,
-    expected: Expected | None = None,
-) -> None:
-    """Final state and logits of a run against the reference (from a zero state, unless `expected` is given)."""
-    value, taps, states = expected or context.value(tokens)
-    if "state" in context.capabilities:
-        got = context.export(state)
-        tally.tensors(got, value.state, states, path=path, token_axis=False)
-    tally.tensor("logits", logits, value.logits, taps["logits"], path=path)
+def _promise(context: Context) -> str:
+    return f"; {context.mode.attention.promise}" if context.config.attention_layers else ""
 
 
 @check("path.split", "every split of 6 tokens (of a large model: 4) into calls gives the same logits and final state")
@@ -47,8 +39,12 @@ def split(context: Context, tally: Tally) -> str | None:
     tokens = context.tokens[:number]
     for parts in splits(number):
         state = context.engine.initial_state()
-        _compare(context, tally, tokens, context.run(tokens, state, parts), state, path_name(parts))
-    return f"{2 ** (number - 1)} splits of {number} tokens"
+        compare_run(context, tally, tokens, parts, context.run(tokens, state, parts), state, path_name(parts))
+    for parts in context.paths if context.config.attention_layers else []:  # long enough for what is not dense
+        state = context.engine.initial_state()
+        shown = context.run(context.layer_tokens, state, parts)
+        compare_run(context, tally, context.layer_tokens, parts, shown, state, path_name(parts))
+    return f"{2 ** (number - 1)} splits of {number} tokens{_promise(context)}"
 
 
 @check("path.length", "calls of 1 to 300 tokens (of a large model: 33) end in the right state")
@@ -57,21 +53,20 @@ def length(context: Context, tally: Tally) -> str | None:
     lengths = LENGTHS[context.large]
     for n in lengths:
         tokens, state = context.tokens[:n], context.engine.initial_state()
-        _compare(context, tally, tokens, context.run(tokens, state, [n]), state, f"prefill:{n}")
+        compare_run(context, tally, tokens, [n], context.run(tokens, state, [n]), state, f"prefill:{n}")
     return "lengths " + ", ".join(map(str, lengths))
 
 
 @check("path.start", "a random, unsymmetric start state is imported, used and exported", needs=("state",))
 def start(context: Context, tally: Tally) -> str | None:
     """A transposed state shows only if it is not symmetric, and an ignored one only if it is not zero."""
-    begin = start_state(context.config, context.seed)
+    begin = context.start(context.seed)
     if context.dtype == "float32":  # drawn exact in 16 bits; now it needs all of float32
         begin = {name: (value * (1 + 2**-12)).astype(np.float32) for name, value in begin.items()}
     for parts in ((1,), (19,), (1,) * 5, (3, 16)):
         tokens = context.tokens[: sum(parts)]
         state = context.engine.import_state(begin)
-        expected = context.expected(tokens, begin)
-        _compare(context, tally, tokens, context.run(tokens, state, parts), state, path_name(parts), expected)
+        compare_run(context, tally, tokens, parts, context.run(tokens, state, parts), state, path_name(parts), begin)
     if context.dtype == "float32":  # a 16-bit engine may round what it takes in
         back = context.export(context.engine.import_state(begin))
         for name, want in begin.items():
@@ -94,7 +89,8 @@ def chunk(context: Context, tally: Tally) -> str | None:
         for size in CHUNKS:
             context.engine.set_chunk(size)
             state = context.engine.initial_state()
-            _compare(context, tally, tokens, context.run(tokens, state, [len(tokens)]), state, f"chunk:{size}")
+            parts = [len(tokens)]
+            compare_run(context, tally, tokens, parts, context.run(tokens, state, parts), state, f"chunk:{size}")
     finally:
         context.engine.set_chunk(None)
     return "chunks of " + ", ".join(map(str, CHUNKS))
@@ -116,16 +112,18 @@ def batch(context: Context, tally: Tally) -> str | None:
     """Each row has a start state of its own; the first two rows have the same tokens, where they are as long."""
     for name, rows in BATCHES.items():
         texts = [context.tokens[max(0, i - 1) :][: sum(parts)] for i, parts in enumerate(rows)]
-        begins = [start_state(context.config, context.seed + i) for i in range(len(rows))]
+        begins = [context.start(context.seed + i) for i in range(len(rows))]
         states = [context.engine.import_state(begin) for begin in begins]
         calls = []
         for call in range(len(rows[0])):
             pieces = [text[sum(parts[:call]) :][: parts[call]] for text, parts in zip(texts, rows, strict=True)]
-            calls.append(context.engine.forward_batch(pieces, states))
-        for i, (text, begin) in enumerate(zip(texts, begins, strict=True)):
-            logits = np.concatenate([call[i] for call in calls])
-            expected = context.expected(text, begin)
-            _compare(context, tally, text, logits, states[i], f"batch {name}, row {i} of {len(rows)}", expected)
+            shown: list[Arrays] = [{} for _ in pieces]
+            taps = {"taps": shown} if context.mode.quantize else {}
+            logits = context.engine.forward_batch(pieces, states, **taps)
+            calls.append([{**each, "logits": of_it} for each, of_it in zip(shown, logits, strict=True)])
+        for i, (text, begin, parts) in enumerate(zip(texts, begins, rows, strict=True)):
+            row = joined(*(call[i] for call in calls))
+            compare_run(context, tally, text, parts, row, states[i], f"batch {name}, row {i} of {len(rows)}", begin)
     return ", ".join(BATCHES)
 
 
@@ -138,7 +136,7 @@ def repeat(context: Context, tally: Tally) -> str | None:
         first = context.run(tokens, first_state, parts)
         context.run(context.tokens[3:10], context.engine.initial_state(), [7])
         second = context.run(tokens, second_state, parts)
-        tally.equal("logits", second, first, path=path_name(parts))
+        tally.equal("logits", second["logits"], first["logits"], path=path_name(parts))
         got = context.export(second_state)
         for name, want in context.export(first_state).items():
             tally.equal(name, got.get(name), want, path=path_name(parts), token_axis=False)
@@ -153,7 +151,9 @@ def reset(context: Context, tally: Tally) -> str | None:
         state = context.engine.initial_state()
         context.run(context.tokens[: sum(used)], state, used)
         context.engine.reset(state)
-        _compare(context, tally, tokens, context.run(tokens, state, [9]), state, f"reset after {path_name(used)}")
+        compare_run(
+            context, tally, tokens, [9], context.run(tokens, state, [9]), state, f"reset after {path_name(used)}"
+        )
     return None
 
 
@@ -169,7 +169,7 @@ def clone(context: Context, tally: Tally) -> str | None:
         other = tokens[::-1]
         context.run(other, first, [len(other)])
         tail = context.run(tokens[7:], second, [5])
-        _compare(context, tally, tokens, np.concatenate([head, tail]), second, path)
+        compare_run(context, tally, tokens, [7, 5], joined(head, tail), second, path)
     return None
 
 
@@ -190,7 +190,7 @@ def snapshot(context: Context, tally: Tally) -> str | None:
             context.engine.rollback(state, taken)
             tail = context.run(tokens[7:], state, [5])
             path = f"rolled back {n}, {path_name(parts)}"
-            _compare(context, tally, tokens, np.concatenate([head, tail]), state, path)
+            compare_run(context, tally, tokens, [7, 5], joined(head, tail), state, path)
             context.engine.rollback(state, taken)
     return None
 
@@ -204,8 +204,48 @@ def threads(context: Context, tally: Tally) -> str | None:
         for count in counts:
             context.engine.set_threads(count)
             state = context.engine.initial_state()
-            logits = context.run(tokens, state, [17, 1, 1])
-            _compare(context, tally, tokens, logits, state, f"{count} threads, split:17+1+1")
+            parts = [17, 1, 1]
+            shown = context.run(tokens, state, parts)
+            compare_run(context, tally, tokens, parts, shown, state, f"{count} threads, {path_name(parts)}")
     finally:
         context.engine.set_threads(None)
     return "threads " + ", ".join(map(str, counts))
+
+
+def _refusing(context: Context) -> bool:
+    attention = context.mode.attention
+    return context.config.attention_layers > 0 and isinstance(attention, Capped) and attention.full == "refuse"
+
+
+@check(
+    "path.refuse", "a call that the attention's cache has no room for is refused and changes nothing", when=_refusing
+)
+def refuse(context: Context, tally: Tally) -> str | None:
+    """A full cache, one token short of full; a token too many, several, and through a batch."""
+    attention = context.mode.attention
+    assert isinstance(attention, Capped)
+    text = (context.tokens * -(-attention.length // len(context.tokens)))[: attention.length]
+    for room in (0, 1):
+        state = context.engine.initial_state()
+        context.run(text[room:], state, [len(text) - room])
+        before = context.export(state)
+        calls: dict[str, Callable[[], Any]] = {
+            f"{n} more": partial(context.engine.forward, context.tokens[:n], state) for n in (room + 1, room + 3)
+        }
+        if "batch" in context.capabilities:
+            rows, states = [context.tokens[:1], context.tokens[: room + 1]], [context.engine.initial_state(), state]
+            calls["a batch"] = partial(context.engine.forward_batch, rows, states)
+        for path, call in calls.items():
+            path = f"{path}, room for {room}"
+            tally.expected += 1
+            tally.compared += 1
+            try:
+                call()
+            except EngineFault:
+                pass
+            else:
+                tally.fault("forward", "took more tokens than the attention's cache holds", path=path)
+            got = context.export(state)
+            for name, want in before.items():
+                tally.equal(name, got.get(name), want, path=path, token_axis=False)
+    return f"a cache of {attention.length}"

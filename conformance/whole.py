@@ -1,0 +1,43 @@
+"""A whole run of the engine, its logits and final state, against the reference."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .compare import Tally
+from .context import Context
+from .engine import Array, Arrays
+
+__all__ = ["compare_run", "joined"]
+
+
+def compare_run(
+    context: Context,
+    tally: Tally,
+    tokens: tuple[int, ...],
+    parts: Sequence[int],
+    shown: Arrays,
+    state: Any,
+    path: str,
+    start: Mapping[str, Array] | None = None,
+) -> None:
+    """What the engine showed of `tokens`, taken in `parts` from `start` (or zero), and the state that it left.
+
+    In INT8 the reference has the engine's codes, so their inputs are compared as well: every tap is.
+    """
+    if context.mode.quantize:
+        value, taps, states = context.with_codes(tokens, context.zero if start is None else start, parts, shown)
+    elif start is None:
+        value, taps, states = context.value(tokens, parts)
+    else:
+        value, taps, states = context.expected(tokens, start, parts)
+    if "state" in context.capabilities:
+        tally.tensors(context.export(state), value.state, states, path=path, token_axis=False)
+    wanted = value.taps if context.mode.quantize else {"logits": value.logits}
+    tally.tensors(shown, wanted, taps, path=path)
+
+
+def joined(*calls: Arrays) -> Arrays:
+    """What several calls showed, end to end."""
+    return {name: np.concatenate([call[name] for call in calls]) for name in calls[0]}
