@@ -73,7 +73,8 @@ def forward(
             v = ops.v_first(v, first, xv, p["att.v0"], p["att.v1"], p["att.v2"])
         v = see("att.v_mix", v.view(heads))
         g = see("att.g", ops.gate(xg, p["att.g1"], p["att.g2"]))  # (B, T, D)
-        y = see("att.wkv", wkv7(r, w, k, v, kk, a, state.wkv[i], chunk=chunk, alive=alive))
+        S, compiled = state.wkv[i], weights.quantized
+        y = see("att.wkv", wkv7(r, w, k, v, kk, a, S, chunk=chunk, alive=alive, compiled=compiled))
         norm = see("att.norm", ops.group_norm(y, p["att.ln_x.weight"], p["att.ln_x.bias"], config.group_norm_eps))
         extra = see("att.bonus", ops.bonus(r, k, v, p["att.r_k"]))  # (B, T, D)
         gated = see("att.gated", ops.gate_correction(norm, extra, g))

@@ -26,6 +26,10 @@ class Weights:
     ln_out: tuple[Tensor, Tensor]  # weight and bias
     head: Tensor | Int8  # (D, V)
 
+    @property
+    def quantized(self) -> bool:
+        return isinstance(self.head, Int8)
+
 
 def prepare(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device, *, quantize: bool = False) -> Weights:
     config = checkpoint.config

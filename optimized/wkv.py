@@ -14,6 +14,7 @@ Kept entries are products of a W and an older 1/W: never above the decay's own 1
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -32,10 +33,11 @@ def wkv7(
     *,
     chunk: int = CHUNK,
     alive: Tensor | None = None,
+    compiled: bool = False,
 ) -> Tensor:
     """y_t = S_t r_t for each token, S advanced in place. Inputs (B, T, H, N), S (B, H, N, N) float32 → (B, T, H, N).
 
-    A token that is not `alive` (B, T) leaves S alone; its y means nothing.
+    A token that is not `alive` (B, T) leaves S alone; its y means nothing. `compiled`: a single token's step by numba.
     """
     dtype = r.dtype
     r, k, v, kk, b = r.float(), k.float(), v.float(), kk.float(), kk.float() * a.float()
@@ -45,6 +47,8 @@ def wkv7(
         k, v, kk, b = (torch.where(there, x, 0) for x in (k, v, kk, b))
     if r.shape[1] > 1:
         y = _chunked(r, w, k, v, kk, b, S, chunk)
+    elif compiled:
+        y = _compiled_step(r, w, k, v, kk, b, S)
     elif S.is_cpu:  # as numpy views: torch would wake a thread pool, and numpy's own is about to be used
         y = torch.from_numpy(_step(*(x.numpy() for x in (r, w, k, v, kk, b, S))))
     else:
@@ -59,6 +63,17 @@ def _step(r: Any, w: Any, k: Any, v: Any, kk: Any, b: Any, S: Any) -> Any:
     S *= w[..., None, :]
     S += v[..., None] * k[..., None, :] - removed * b[..., None, :]
     return (S @ r[..., None])[..., 0]
+
+
+def _compiled_step(*inputs: Tensor) -> Tensor:
+    """The same on the CPU, in one loop."""
+    from .wkv_compiled import step
+
+    *rows, S = (np.ascontiguousarray(x.numpy()) for x in inputs)
+    heads, N = S.shape[0] * S.shape[1], S.shape[-1]
+    y = np.empty(rows[0].shape, np.float32)
+    step(*(x.reshape(heads, N) for x in rows), S.reshape(heads, N, N), y.reshape(heads, N))
+    return torch.from_numpy(y)
 
 
 def _chunked(r: Tensor, w: Tensor, k: Tensor, v: Tensor, kk: Tensor, b: Tensor, S: Tensor, chunk: int) -> Tensor:

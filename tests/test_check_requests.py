@@ -51,7 +51,7 @@ def test_list_names_every_check_once(gander: Callable) -> None:
     ids = [line.split()[0] for line in typed.out.splitlines()]
     assert typed.status == 0
     assert len(ids) == len(set(ids)) > 30
-    assert {id.split(".")[0] for id in ids} == {"load", "op", "layer", "golden", "path"}
+    assert {id.split(".")[0] for id in ids} == {"load", "op", "int8", "layer", "golden", "path"}
 
 
 def test_a_stored_trace_that_was_changed_is_incomplete(gander: Callable, tmp_path: Path) -> None:

@@ -23,15 +23,25 @@ def golden(gander, monkeypatch):
 def test_list(golden):
     status, out, err = golden("list")
     assert status == 0 and err == ""
-    for word in ("golden:adversarial", "golden:narrow", "golden:vocab", "N 32", "V 65536", "17 + 32", "random:1"):
+    for word in (
+        "golden:adversarial",
+        "golden:narrow",
+        "golden:vocab",
+        "golden:hybrid",
+        "N 32",
+        "V 65536",
+        "17 + 32",
+        "random:1",
+    ):
         assert word in out
-    assert max(map(len, out.splitlines())) <= 60
+    assert "--attention moba:chunk=8,top_k=2" in out
+    assert max(len(line) for line in out.splitlines() if "--attention" not in line) <= 60  # which is to be copied
 
 
 def test_verify_its_own(golden):
     status, out, _ = golden("verify")
     assert status == 0
-    assert [line.split()[0] for line in out.splitlines()] == ["same"] * 8
+    assert [line.split()[0] for line in out.splitlines()] == ["same"] * 16
 
 
 def test_make_then_verify_then_spoil(golden, tmp_path):

@@ -169,6 +169,9 @@ BROKEN_METADATA = [
     ("M7", {"path": "split:3+0"}, r"like split:5\+3"),
     ("M8", {"start": "random"}, "not zero"),
     ("M8", {"start": "random:-1"}, "not zero"),
+    ("M14", {"attention": "full"}, "no attention policy is called 'full'"),
+    ("M14", {"attention": "moba:chunk=0"}, "chunk is 0"),
+    ("M15", {"quantized": "int4"}, "'int4'"),
     ("M13", {"tokens": "[0, 7, 9]"}, "token 2 is 9, but logits are of 9 tokens"),
 ]
 BROKEN_SHAPES = [
