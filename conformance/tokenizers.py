@@ -34,7 +34,7 @@ BLANK_LINE = "\n\n"
 # What other tokenizers, or other copies of this one, read as one token; here it is text like any other.
 SPECIALS = ("<|endoftext|>", END_OF_TEXT_SPELLED, "<s>", "</s>", "<|im_start|>", "<pad>", "<unk>")
 
-EXAMPLES = ("Hello world!", "你好", BLANK_LINE, "Today is a beautiful day. 今天是美好的一天。")  # SPEC 5.2
+EXAMPLES = ("Hello world!", "你好", BLANK_LINE, "Today is a beautiful day. 今天是美好的一天。")
 
 TEXTS = (
     "A",  # first: what is added to it is added to every text

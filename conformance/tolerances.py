@@ -7,6 +7,7 @@ values, or one head's where a tensor has heads), so that a loud head does not hi
 
 import zlib
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -122,6 +123,16 @@ def round_to(dtype: str) -> Callable[[str, Array], Array]:
     return tap
 
 
+def _signs(name: str, draw: int, shape: tuple[int, ...]) -> Array:
+    random = np.random.default_rng([zlib.crc32(name.encode()), draw])
+    return 2 * random.integers(0, 2, shape, np.int8) - 1
+
+
+# Of one token's values: a run step by step draws them again and again, and a generator costs more than a formula.
+FEW = 4096
+_kept_signs = lru_cache(1 << 13)(_signs)
+
+
 def jitter(dtype: str, draw: int) -> Callable[[str, Array], Array]:
     """A tap that moves each value by one rounding of the engine's dtype, up or down at random.
 
@@ -134,8 +145,7 @@ def jitter(dtype: str, draw: int) -> Callable[[str, Array], Array]:
         if name == "logits":  # go into no formula, and are many
             return value
         unit = UNIT_ROUNDOFF["float32" if name.endswith("att.w") or dtype == "float64" else dtype]
-        random = np.random.default_rng([zlib.crc32(name.encode()), draw])
-        signs = 2 * random.integers(0, 2, value.shape, np.int8) - 1
+        signs = (_kept_signs if value.size <= FEW else _signs)(name, draw, value.shape)
         return (value * (1 + unit * signs)).astype(value.dtype)  # float64 between: 1 + u is 1 in float32
 
     return tap

@@ -4,6 +4,8 @@ Codes, sums and results are those of the reference (`reference/int8.py`, docs/in
 float32 input.
 """
 
+from functools import cache
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -42,33 +44,32 @@ def quantise_rows(weight: Tensor) -> Int8:
 
 def quantise_vector(x: Tensor) -> tuple[Codes, Floats]:
     """Codes (rows, in) and scale (rows) of each row of x (rows, in)."""
-    from . import int8_kernels as kernels
-
     codes, scale = np.empty(x.shape, np.int8), np.empty(len(x), np.float32)
-    kernels.quantise(_array(x), codes, scale)
+    _kernels().quantise(_array(x), codes, scale)
     return codes, scale
 
 
 def linear(x: Tensor, weight: Int8, sums: Sums | None = None) -> Tensor:
     """x W for each row: x (rows, in) → (rows, out), in the dtype of x. The sums of codes go into `sums`, if given."""
-    from . import int8_kernels as kernels
-
-    rows, (codes, scale) = _array(x), weight
+    rows = _array(x)
     if len(rows) > FEW:
-        y = _many_rows(rows, weight, sums)
-    else:
-        shape = len(rows), len(scale)
-        array = np.empty(shape, np.float32)
-        kernels.linear(rows, codes, scale, np.empty(shape, np.int32) if sums is None else sums, array)
-        y = torch.from_numpy(array)
-    return y if x.dtype == torch.float32 else y.to(x.dtype)
+        return _many_rows(rows, weight, sums).to(x.dtype)
+    codes, scale = weight
+    y = np.empty((len(rows), len(scale)), np.float32)
+    _kernels().linear(rows, codes, scale, y, sums)
+    return torch.from_numpy(y).to(x.dtype)
 
 
 def set_threads(threads: int) -> None:
     """How many threads a call of few rows may use; one of many rows uses torch's."""
-    from . import int8_kernels as kernels
+    _kernels().set_threads(threads)
 
-    kernels.set_threads(threads)
+
+@cache
+def _kernels() -> ModuleType:
+    from . import int8_kernels
+
+    return int8_kernels
 
 
 def _many_rows(x: Floats, weight: Int8, sums: Sums | None) -> Tensor:

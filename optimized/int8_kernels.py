@@ -28,15 +28,20 @@ NORMAL = np.float32(2.0**-126)
 LARGEST_CODE = np.float32(127)
 
 
-def linear(x: Floats, weight: Codes, scale: Floats, sums: Sums, y: Floats) -> None:
-    """Fills sums and y (rows, out): x (rows, in) quantised, times a matrix of codes (out, in) with its scale (out)."""
-    alone = len(x) * weight.size < PARALLEL or numba.get_num_threads() == 1
-    (_serial if alone else _parallel)(x, weight, scale, sums, y)
+_threads = THREADS
+
+
+def linear(x: Floats, weight: Codes, scale: Floats, y: Floats, sums: Sums | None = None) -> None:
+    """Fills y (rows, out), and sums if given: x (rows, in) quantised, times codes (out, in) with their scale (out)."""
+    alone = _threads == 1 or len(x) * weight.size < PARALLEL
+    (_serial if alone else _parallel)(x, weight, scale, y, sums)
 
 
 def set_threads(threads: int) -> None:
     """How many threads `linear` may use, as far as numba has them."""
-    numba.set_num_threads(min(threads, THREADS))
+    global _threads
+    _threads = min(threads, THREADS)
+    numba.set_num_threads(_threads)
 
 
 @compiled
@@ -80,7 +85,7 @@ def _dots(x: Wide, weight: Codes, r: int, apart: int) -> tuple[np.int32, np.int3
     return n0, n1, n2, n3
 
 
-def _linear(x: Floats, weight: Codes, scale: Floats, sums: Sums, y: Floats) -> None:
+def _linear(x: Floats, weight: Codes, scale: Floats, y: Floats, sums: Sums | None) -> None:
     codes, scales = np.empty(x.shape, np.int16), np.empty(len(x), np.float32)
     quantise(x, codes, scales)
     # Four rows a quarter of the matrix apart: memory is read faster in a few streams than in one, by half.
@@ -90,12 +95,15 @@ def _linear(x: Floats, weight: Codes, scale: Floats, sums: Sums, y: Floats) -> N
             four = _dots(codes[t], weight, r, quarter)
             for i in range(4):
                 row = r + i * quarter
-                sums[t, row] = four[i]
+                if sums is not None:
+                    sums[t, row] = four[i]
                 y[t, row] = np.float32(four[i]) * (scales[t] * scale[row])
     for row in range(4 * quarter, len(weight)):
         for t in range(len(codes)):
-            sums[t, row] = _dots(codes[t], weight, row, 0)[0]
-            y[t, row] = np.float32(sums[t, row]) * (scales[t] * scale[row])
+            n = _dots(codes[t], weight, row, 0)[0]
+            if sums is not None:
+                sums[t, row] = n
+            y[t, row] = np.float32(n) * (scales[t] * scale[row])
 
 
 _serial = compiled(_linear)

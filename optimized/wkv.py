@@ -65,14 +65,12 @@ def _step(r: Any, w: Any, k: Any, v: Any, kk: Any, b: Any, S: Any) -> Any:
     return (S @ r[..., None])[..., 0]
 
 
-def _compiled_step(*inputs: Tensor) -> Tensor:
-    """The same on the CPU, in one loop."""
+def _compiled_step(r: Tensor, w: Tensor, k: Tensor, v: Tensor, kk: Tensor, b: Tensor, S: Tensor) -> Tensor:
+    """The same on the CPU, in one loop over the state."""
     from .wkv_compiled import step
 
-    *rows, S = (np.ascontiguousarray(x.numpy()) for x in inputs)
-    heads, N = S.shape[0] * S.shape[1], S.shape[-1]
-    y = np.empty(rows[0].shape, np.float32)
-    step(*(x.reshape(heads, N) for x in rows), S.reshape(heads, N, N), y.reshape(heads, N))
+    y = np.empty(r.shape, np.float32)
+    step(r.numpy(), w.numpy(), k.numpy(), v.numpy(), kk.numpy(), b.numpy(), S.numpy(), y)
     return torch.from_numpy(y)
 
 

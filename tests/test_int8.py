@@ -13,6 +13,7 @@ from gander.conformance.checks.int8 import constructed
 from gander.errors import InputError
 from gander.golden import open_model
 from gander.optimized import Engine, int8
+from gander.optimized.wkv import wkv7
 from gander.reference.int8 import SMALLEST
 from gander.traces import op_of
 
@@ -260,6 +261,17 @@ def test_threads_change_nothing():
             engine.set_threads(None)
     np.testing.assert_array_equal(logits[1], logits[0])
     np.testing.assert_array_equal(logits[2], logits[0])
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_the_compiled_step_is_the_step(batch):
+    random = np.random.default_rng(batch)
+    rows = [torch.from_numpy(random.standard_normal((batch, 1, 5, 32)).astype(np.float32)) for _ in range(6)]
+    S = torch.from_numpy(random.standard_normal((batch, 5, 32, 32)).astype(np.float32))
+    states = S.clone(), S.clone()
+    y, compiled = (wkv7(*rows, S=S, compiled=how) for how, S in zip((False, True), states, strict=True))
+    for got, want in ((compiled, y), (states[1], states[0])):
+        assert (got - want).abs().max() <= 32 * 2.0**-24 * want.abs().max()
 
 
 def test_only_a_quantised_engine_pays_for_numba():

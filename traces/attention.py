@@ -1,8 +1,8 @@
 """The attention policies of RWKV-X, by name and parameters: which of the earlier tokens a token attends to.
 
-Official code has four behaviours (SPEC.md of each is in `reference/attention/`, one file a policy), and engines invent
-more. A policy is written `moba`, or with parameters `moba:chunk=8,top_k=2`; what is not given has the value that the
-official code or document gives it.
+Official code has four behaviours, and engines invent more; `reference/attention/` has them, one file a policy. A policy
+is written `moba`, or with parameters `moba:chunk=8,top_k=2`; what is not given has the value that the official code or
+document gives it.
 """
 
 from collections.abc import Sequence

@@ -11,7 +11,7 @@ __all__ = ["find_vocabulary"]
 
 FILE = "rwkv_vocab_v20230424.txt"
 
-# What to install, and the module it is installed as. All three hold the same tokens (SPEC 5.1).
+# What to install, and the module it is installed as. All three hold the same tokens.
 PACKAGES = {"rwkv": "rwkv", "rwkv-x": "rwkv_x", "pyrwkv-tokenizer": "pyrwkv_tokenizer"}
 
 

@@ -21,8 +21,8 @@ WORLD = {
 class Vocabulary:
     """The tokens of a byte-level tokenizer, ids 1 to n; id 0 is not among them.
 
-    Each of the 256 single bytes is a token, so every text can be encoded. Source: SPEC 5.1; the World vocabulary has
-    n = 65529, and a model's rows 65530 to 65535 belong to no token.
+    Each of the 256 single bytes is a token, so every text can be encoded. The World vocabulary has n = 65529
+    (rwkv_vocab_v20230424.txt, by BlinkDL), and a model's rows 65530 to 65535 belong to no token.
     """
 
     tokens: Mapping[int, bytes]

@@ -155,7 +155,7 @@ def sums(context: Context, tally: Tally) -> str | None:
 
 
 def _factors(dtype: str) -> dict[str, tuple[Array, Array]]:
-    """x (T, in) and weight (out, in), exact in the engine's dtype."""
+    """x (T, in) and weight (out, in), exact in the engine's dtype, their product within it."""
     random = np.random.default_rng(0)
 
     def normal(rows: int, columns: int) -> Array:
@@ -165,7 +165,7 @@ def _factors(dtype: str) -> dict[str, tuple[Array, Array]]:
     signs = np.where(random.random((3, 4095)) < 0.5, -1, 1).astype(np.float32)
     ones = np.ones((2, 4095), np.float32)  # 4095 · 127² is odd, and beyond 2²⁴
     halves = constructed(dtype)["halves"]
-    return {
+    cases = {
         "ordinary": (normal(5, 192), normal(64, 192)),
         "halves": (halves, halves),
         "a token": (normal(1, 65), normal(33, 65)),
@@ -174,6 +174,8 @@ def _factors(dtype: str) -> dict[str, tuple[Array, Array]]:
         "the largest sums": (np.concatenate([ones, -ones]), np.concatenate([ones, signs])),
         "zeros": (np.concatenate([normal(1, 64), np.zeros((2, 64), np.float32)]), normal(7, 64) * np.eye(7, 1)),
     }
+    small = np.float32(2.0**-10 if dtype == "float16" else 1)
+    return {name: (round_to(dtype)("", x * small), weight.astype(np.float32)) for name, (x, weight) in cases.items()}
 
 
 def _product(x: Array, weight: Array, got: object, bound: Array, after: Callable[[Array], Array] = _unchanged) -> str:
