@@ -28,10 +28,14 @@ class Run:
         return self.taps["logits"]
 
 
-# What goes into a quantised product. Its codes are the same in both only for the same input, to the last bit.
+# What goes into a quantised product, and what comes out. Codes are the same only for the same input, to the last bit.
 QUANTISED = frozenset(
     {"att.xr", "att.xk", "att.xv", "att.gated", "ffn.xk", "ffn.k", "ln_out"}
     | {"moba.in", "moba.att", "moba.ffn.xk", "moba.ffn.k"}
+)
+PRODUCTS = frozenset(
+    {"att.r", "att.k", "att.v", "att.out", "ffn.k", "ffn.out", "logits"}
+    | {"moba.q", "moba.k", "moba.v", "moba.out", "moba.ffn.k", "moba.ffn.out"}
 )
 
 
@@ -40,6 +44,10 @@ NOTHING: Arrays = {}
 
 def _as_it_is(name: str, value: Array) -> Array:
     return value
+
+
+def _but_inputs_of_products(move: Tap) -> Tap:
+    return lambda name, value: value if op_of(name) in QUANTISED else move(name, value)
 
 
 class Oracle:
@@ -72,7 +80,11 @@ class Oracle:
         Every formula's result is recorded, then the engine's tap takes its place as input of the next: an error shows
         where it is made and nowhere else.
         """
-        return self._on_taps(tokens, start, parts, taps, (_as_it_is, *self._jitters))
+        value, runs = self._on_taps(tokens, start, parts, taps, (_as_it_is, *self._jitters))
+        if self._mode.quantize:  # a product of moved inputs would have other codes
+            exact = {name: value for name, value in runs[0].taps.items() if op_of(name) in PRODUCTS}
+            runs = [Run(run.taps | exact, run.state) for run in runs]
+        return value, runs
 
     def with_codes(
         self, tokens: Sequence[int], start: Mapping[str, Array], parts: Sequence[int], taps: Mapping[str, Array]
@@ -84,7 +96,8 @@ class Oracle:
         reference itself would have put in is shown, to be compared.
         """
         inputs = {name: value for name, value in taps.items() if op_of(name) in QUANTISED}
-        return self._on_taps(tokens, start, parts, inputs, (round_to(self._dtype), *self._jitters))
+        moves = [_but_inputs_of_products(move) for move in (round_to(self._dtype), *self._jitters)]
+        return self._on_taps(tokens, start, parts, inputs, moves)
 
     def _on_taps(
         self,
@@ -109,7 +122,7 @@ class Oracle:
         """Every formula's result, and the state. `move` is what becomes of a value before the next formula gets it.
 
         A moved value is what the run shows. Where the engine's tap is `given`, that is moved and goes on instead, and
-        the run shows what the formula made; but what goes into a quantised product is not moved: it has its codes.
+        the run shows what the formula made.
         """
         shown: dict[str, list[Array]] = {}
         begin = 0
@@ -120,8 +133,7 @@ class Oracle:
                 shown.setdefault(name, []).append(value)
                 return value
             shown.setdefault(name, []).append(value)
-            own = given[name][begin : begin + len(value)].astype(kind)
-            return own if self._mode.quantize and op_of(name) in QUANTISED else move(name, own)
+            return move(name, given[name][begin : begin + len(value)].astype(kind))
 
         state = {name: value.astype(kind) for name, value in start.items()}
         for part in parts:

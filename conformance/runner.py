@@ -105,6 +105,8 @@ def _check_model(context: Context, checks: Sequence[Check]) -> list[CheckResult]
         else:
             note = f"not run: see {LOAD_ENGINE}"
             results.append(_result(check.id, Tally(), time.perf_counter(), note=note))
+    if lacking:  # nothing was loaded
+        return results
     began = time.perf_counter()
     try:
         context.engine.close()

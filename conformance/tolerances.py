@@ -67,6 +67,8 @@ def bounds(want: Array, yardsticks: Sequence[Array], dtype: str, *, token_axis: 
     every token; in a state, every row of the head), since one row's can be small by luck, nor below the rounding of its
     largest value.
     """
+    if not want.size:  # the cache of an attention block before the first token
+        return np.zeros(want.shape[:-1])
     noise = np.max([row_errors(run, want) for run in yardsticks], axis=0)
     if dtype == "float64":
         noise = noise * (UNIT_ROUNDOFF["float64"] / UNIT_ROUNDOFF["float32"])

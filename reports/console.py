@@ -18,7 +18,11 @@ def print_report(report: Report, console: Console) -> None:
     """The table of each model, what is wrong, and the verdict."""
     for model in report.models:
         console.print()
-        console.print(_table(report, model, wide=console.width >= 100))
+        wide = console.width >= 100
+        console.print(_table(report, model, wide=wide))
+        for check in model.checks:
+            if check.id == "int8.cost" and not wide:  # a figure that is wanted whether it passes or not
+                _indented(check.note, console)
         _print_findings(report, model, console)
     console.print()
     line = Text()

@@ -47,7 +47,7 @@ def state_error(ours, theirs):
 
 @needs_rwkv
 @pytest.mark.parametrize("path", ["prefill", "step"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "hybrid"])
 def test_rwkv_says_the_same(name, path, open_rwkv, record_property):
     checkpoint = open_model(f"golden:{name}")
     golden = read_manifest().find(checkpoint.fingerprint())

@@ -28,7 +28,7 @@ def read_vocabulary(path: str | PathLike[str]) -> Vocabulary:
     """The vocabulary in a file like rwkv_vocab_v20230424.txt, with LF or CRLF line ends.
 
     A line is the id, a Python literal and the token's length in bytes, with a space between them; a literal may hold
-    spaces itself. The ids are 1, 2, 3 and so on. Source: the published file. InputError names the first line that is wrong.
+    spaces itself. The ids are 1, 2, 3 and so on. InputError names the first line that is wrong.
     """
     path = Path(path)
     try:

@@ -21,7 +21,7 @@ class Fault:
 
 
 MODEL, OPS, WKV, WEIGHTS = (f"optimized/{name}.py" for name in ("model", "ops", "wkv", "weights"))
-ATTENTION, ATTEND = (f"optimized/{name}.py" for name in ("attention", "attend"))
+ATTENTION, ATTEND, INT8 = (f"optimized/{name}.py" for name in ("attention", "attend", "int8"))
 HYBRID = ("--model", "golden:hybrid")
 
 # A rotation of q and k by position, as transformers have it.
@@ -182,5 +182,21 @@ FAULTS = (
         "moba.ffn.xk",
         also=frozenset({"ffn.xk"}),
         options=HYBRID,
+    ),
+    # INT8
+    Fault(
+        "one scale for a matrix",
+        (
+            (
+                INT8,
+                "codes, scale = quantise_vector(weight)\n",
+                "codes, scale = (x.reshape(-1) for x in quantise_vector(weight.reshape(1, -1)))\n"
+                "    codes, scale = codes.reshape(weight.shape), scale.repeat(len(weight))\n",
+            ),
+        ),
+        "layer.isolated",
+        "att.r",
+        also=frozenset({"att.k", "att.v", "att.out", "ffn.k", "ffn.out", "logits"}),
+        options=("--model", "golden:adversarial", "--quantize"),
     ),
 )
