@@ -4,6 +4,7 @@ import sys
 from importlib import import_module
 
 import click
+from click.utils import PacifyFlushWrapper
 
 from .. import __version__
 from ..errors import InputError, nearest
@@ -66,3 +67,5 @@ def main() -> None:
     except BrokenPipeError:  # `gander check | head`
         sys.stderr.close()
         sys.exit(141)
+    except SystemExit as ended:  # click's own answer to a closed pipe is 1, which is a verdict here
+        sys.exit(141 if isinstance(sys.stdout, PacifyFlushWrapper) else ended.code)

@@ -70,11 +70,10 @@ def test_no_line_but_the_command_is_wider_than_the_window(
     assert ESCAPE not in typed.out
 
 
-def test_a_closed_pipe_is_no_verdict() -> None:
+@pytest.mark.parametrize("words", [("check", "-m", "golden:narrow", "--only", "path"), ("check", "--list")])
+def test_a_closed_pipe_is_no_verdict(words: tuple[str, ...]) -> None:
     """`gander check | head -1` must not end like an engine that failed."""
-    command = subprocess.Popen(
-        [*GANDER, "check", "-m", "golden:narrow", "--only", "path"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    command = subprocess.Popen([*GANDER, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert command.stdout is not None
     command.stdout.close()
     assert command.wait(timeout=120) not in (0, 1, 2)
