@@ -4,7 +4,6 @@ import sys
 from importlib import import_module
 
 import click
-from click.utils import PacifyFlushWrapper
 
 from .. import __version__
 from ..errors import InputError, nearest
@@ -53,8 +52,12 @@ def _gander() -> None:
 def main() -> None:
     """Run the command line; a user's mistake is one message on stderr and exit 2."""
     try:
-        status = _gander(standalone_mode=False)  # what the command returned: its exit status
+        # Not `_gander()`: click's answer to a closed pipe is 1, which is a verdict here.
+        with _gander.make_context("gander", sys.argv[1:]) as context:
+            status = _gander.invoke(context)  # what the command returned: its exit status
         sys.exit(status if isinstance(status, int) else 0)
+    except click.exceptions.Exit as ended:  # --help, --version
+        sys.exit(ended.exit_code)
     except InputError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(2)
@@ -67,5 +70,3 @@ def main() -> None:
     except BrokenPipeError:  # `gander check | head`
         sys.stderr.close()
         sys.exit(141)
-    except SystemExit as ended:  # click's own answer to a closed pipe is 1, which is a verdict here
-        sys.exit(141 if isinstance(sys.stdout, PacifyFlushWrapper) else ended.code)
