@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..traces.taps import block_order
+from ..traces.taps import Tensor, block_order, state_tensors, taps
 from ..traces.taps import skipped as skipped_blocks
 from .names import block_of, part_of
 
@@ -65,6 +65,16 @@ class Config:
     def skipped(self) -> list[str]:
         """The blocks that are in the checkpoint but never run."""
         return skipped_blocks(self.layers, self.attention_layers)
+
+    @property
+    def taps(self) -> list[Tensor]:
+        """Every tap, in execution order."""
+        return taps(self.layers, self.attention_layers)
+
+    @property
+    def state(self) -> list[Tensor]:
+        """What is carried from one call to the next."""
+        return state_tensors(self.layers, self.attention_layers)
 
     @property
     def dims(self) -> dict[str, int]:

@@ -11,14 +11,14 @@ from ..checkpoint import Checkpoint, Config
 from ..errors import InputError
 from ..golden import CACHED, GoldenSet, GoldenTrace, start_of, start_state
 from ..reference import initial_state
-from ..traces import Capped, Trace, state_tensors, taps
+from ..traces import Capped, Trace, cut
 from .engine import Array, Arrays
 from .guard import EngineFault, Guard
 from .mode import Mode
 from .oracle import Oracle, Run
 from .tolerances import bounds
 
-__all__ = ["Context", "Expected", "begin", "end_to_end", "splits"]
+__all__ = ["Context", "Expected", "begin", "end_to_end", "joined", "splits"]
 
 LAYER = 130  # tokens of the layer checks: beyond two chunks of 64, and not a multiple of anything
 LENGTH = 300  # of the longest call: the fastest decay over 256 tokens is below float32's smallest number
@@ -125,29 +125,35 @@ class Context:
         same = self.mode.attention.same_as_one_call(cached, parts) or not self.config.attention_layers
         return (sum(parts),) if same else tuple(parts)
 
-    def value(self, tokens: tuple[int, ...], parts: Sequence[int]) -> Expected:
-        """The reference on `tokens` from a zero state, run once."""
-        calls = self.calls(parts, self.zero)
-        return self.once(("value", tokens, calls), lambda: self.expected(tokens, self.zero, parts))
+    def expected(
+        self, tokens: Sequence[int], parts: Sequence[int], shown: Arrays, start: Mapping[str, Array] | None = None
+    ) -> Expected:
+        """The reference on `tokens`, which the engine took in `parts` from `start` (or zero).
 
-    def expected(self, tokens: Sequence[int], start: Mapping[str, Array], parts: Sequence[int]) -> Expected:
-        """The reference on `tokens` from any state."""
+        In INT8 each quantised product is on what the engine showed, so that it has the engine's codes.
+        """
+        begin = self.zero if start is None else start
+        calls = self.calls(parts, begin)
+        if self.mode.quantize:
+            usable = self.usable(shown, len(tokens))
+            return _bounded(*self.oracle.with_codes(tokens, begin, calls, usable), self.dtype)
+        if start is None:
+            return self.once(("expected", tuple(tokens), calls), lambda: self.plain(tokens, self.zero, parts))
+        return self.plain(tokens, start, parts)
+
+    def plain(self, tokens: Sequence[int], start: Mapping[str, Array], parts: Sequence[int]) -> Expected:
+        """The same, whatever the engine showed."""
         calls = self.calls(parts, start)
         runs = self.oracle.value(tokens, start, calls), self.oracle.yardsticks(tokens, start, calls)
         return _bounded(*runs, self.dtype)
 
-    def with_codes(
-        self, tokens: Sequence[int], start: Mapping[str, Array], parts: Sequence[int], shown: Arrays
-    ) -> Expected:
-        """The reference on `tokens`, each quantised product on what the engine shows."""
-        usable = self.usable(shown, len(tokens))
-        return _bounded(*self.oracle.with_codes(tokens, start, self.calls(parts, start), usable), self.dtype)
-
     def usable(self, shown: Arrays, tokens: int) -> Arrays:
         """What the engine shows, as far as a formula can take it."""
         dims = {**self.config.dims, "T": tokens}
-        shapes = {tap.name: tap.shape(dims) for tap in taps(self.config.layers, self.config.attention_layers)}
-        return {name: value for name, value in shown.items() if getattr(value, "shape", None) == shapes.get(name)}
+        shapes = {tap.name: tap.shape(dims) for tap in self.config.taps}
+        return {
+            name: value for name, value in shown.items() if value.dtype.kind == "f" and value.shape == shapes.get(name)
+        }
 
     def engine_run(self, tokens: tuple[int, ...], parts: tuple[int, ...]) -> Arrays:
         """The engine's taps from a zero state over calls of `parts` tokens, put end to end, run once."""
@@ -168,7 +174,7 @@ class Context:
         arrays = self.engine.export_state(state)
         if not isinstance(arrays, dict):
             raise EngineFault("export_state", f"returned {type(arrays).__name__}, but should return a dict of arrays")
-        known = {tensor.name for tensor in state_tensors(self.config.layers, self.config.attention_layers)}
+        known = {tensor.name for tensor in self.config.state}
         unknown = sorted(set(arrays) - known)
         if unknown:
             raise EngineFault("export_state", f"returned {unknown[0]!r}, which is no state of this model")
@@ -187,23 +193,26 @@ def _bounded(value: Run, yardsticks: Sequence[Run], dtype: str) -> Expected:
 
 def end_to_end(engine: Guard, tokens: Sequence[int], state: Any, parts: Sequence[int], *, taps: bool = True) -> Arrays:
     """The engine's taps and logits over calls of `parts` tokens, put end to end; but for what a call did not give."""
-    calls, begin = [], 0
-    for part in parts:
+    calls = []
+    for _, call in cut(tokens, parts):
         shown: Arrays = {}
-        call = tokens[begin : begin + part]
         logits = engine.forward(call, state, taps=shown) if taps else engine.forward(call, state)
         calls.append({**shown, "logits": logits})
-        begin += part
-    joined = {}
+    return joined(calls)
+
+
+def joined(calls: Sequence[Arrays]) -> Arrays:
+    """What every one of several calls showed, end to end."""
+    whole = {}
     for name in calls[0]:
         pieces = [call[name] for call in calls if name in call]
         if len(pieces) == len(calls):
             try:
-                joined[name] = np.concatenate(pieces)
+                whole[name] = np.concatenate(pieces)
             except ValueError as error:
                 message = f"gave tap {name!r} in shapes that do not follow each other: {error}"
                 raise EngineFault("forward", message) from error
-    return joined
+    return whole
 
 
 def begin(engine: Guard, config: Config, start: str) -> Any:

@@ -7,9 +7,10 @@ import numpy as np
 
 from ..checkpoint import Checkpoint
 from ..reference import Tap, forward, quantise
-from ..traces import op_of
+from ..traces import cut
 from .engine import Array, Arrays
 from .mode import Mode
+from .projections import is_input, is_product
 from .tolerances import DRAWS, jitter, round_to
 
 __all__ = ["Oracle", "Run"]
@@ -28,17 +29,6 @@ class Run:
         return self.taps["logits"]
 
 
-# What goes into a quantised product, and what comes out. Codes are the same only for the same input, to the last bit.
-QUANTISED = frozenset(
-    {"att.xr", "att.xk", "att.xv", "att.gated", "ffn.xk", "ffn.k", "ln_out"}
-    | {"moba.in", "moba.att", "moba.ffn.xk", "moba.ffn.k"}
-)
-PRODUCTS = frozenset(
-    {"att.r", "att.k", "att.v", "att.out", "ffn.k", "ffn.out", "logits"}
-    | {"moba.q", "moba.k", "moba.v", "moba.out", "moba.ffn.k", "moba.ffn.out"}
-)
-
-
 NOTHING: Arrays = {}
 
 
@@ -47,7 +37,7 @@ def _as_it_is(name: str, value: Array) -> Array:
 
 
 def _but_inputs_of_products(move: Tap) -> Tap:
-    return lambda name, value: value if op_of(name) in QUANTISED else move(name, value)
+    return lambda name, value: value if is_input(name) else move(name, value)
 
 
 class Oracle:
@@ -82,7 +72,7 @@ class Oracle:
         """
         value, runs = self._on_taps(tokens, start, parts, taps, (_as_it_is, *self._jitters))
         if self._mode.quantize:  # a product of moved inputs would have other codes
-            exact = {name: value for name, value in runs[0].taps.items() if op_of(name) in PRODUCTS}
+            exact = {name: value for name, value in runs[0].taps.items() if is_product(name)}
             runs = [Run(run.taps | exact, run.state) for run in runs]
         return value, runs
 
@@ -95,7 +85,7 @@ class Oracle:
         right engines soon part. With the engine's input they have its codes, and bounds are as without INT8. What the
         reference itself would have put in is shown, to be compared.
         """
-        inputs = {name: value for name, value in taps.items() if op_of(name) in QUANTISED}
+        inputs = {name: value for name, value in taps.items() if is_input(name)}
         moves = [_but_inputs_of_products(move) for move in (round_to(self._dtype), *self._jitters)]
         return self._on_taps(tokens, start, parts, inputs, moves)
 
@@ -125,7 +115,7 @@ class Oracle:
         the run shows what the formula made.
         """
         shown: dict[str, list[Array]] = {}
-        begin = 0
+        begin = 0  # of the call
 
         def tap(name: str, value: Array) -> Array:
             if name not in given:
@@ -136,10 +126,8 @@ class Oracle:
             return move(name, given[name][begin : begin + len(value)].astype(kind))
 
         state = {name: value.astype(kind) for name, value in start.items()}
-        for part in parts:
-            call = tokens[begin : begin + part]
+        for begin, call in cut(tokens, parts):  # noqa: B007, the tap looks at it
             _, state = forward(self._of(kind), self.config, call, state, tap, self._mode.attention)
-            begin += part
         taps = {name: calls[0] if len(calls) == 1 else np.concatenate(calls) for name, calls in shown.items()}
         return Run(taps, state)
 

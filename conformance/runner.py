@@ -80,19 +80,8 @@ def _named(progress: Progress, model: str, text: str) -> None:
 
 def _check_model(context: Context, checks: Sequence[Check]) -> list[CheckResult]:
     """Every check; but only why there is nothing to check, if the engine does not take the weights or cannot answer."""
-    began = time.perf_counter()
-    blocked: CheckResult | None = None
     lacking = context.required - context.capabilities
-    try:
-        if lacking:
-            tally = Tally()
-            _without(tally, LOAD_ENGINE, lacking)
-            blocked = _result(LOAD_ENGINE, tally, began)
-        else:
-            context.engine.load(context.checkpoint)
-            context.engine.forward([0], context.engine.initial_state())
-    except EngineFault as fault:
-        blocked = _result(LOAD_ENGINE, Tally(), began, fault)
+    blocked = _cannot_start(context, lacking)
     if blocked is not None:
         checks = checks if CHECKS[LOAD_ENGINE] in checks else [CHECKS[LOAD_ENGINE], *checks]
     results = []
@@ -113,6 +102,20 @@ def _check_model(context: Context, checks: Sequence[Check]) -> list[CheckResult]
     except EngineFault as fault:
         results.append(_result("load.close", Tally(), began, fault))
     return results
+
+
+def _cannot_start(context: Context, lacking: Collection[str]) -> CheckResult | None:
+    """Why there is nothing to check: the engine lacks what the model needs, or does not take it, or does not answer."""
+    tally, began = Tally(), time.perf_counter()
+    if lacking:
+        _without(tally, LOAD_ENGINE, lacking)
+        return _result(LOAD_ENGINE, tally, began)
+    try:
+        context.engine.load(context.checkpoint)
+        context.engine.forward([0], context.engine.initial_state())
+    except EngineFault as fault:
+        return _result(LOAD_ENGINE, tally, began, fault)
+    return None
 
 
 def _one(check: Check, context: Context) -> CheckResult:

@@ -7,17 +7,16 @@ import operator
 import os
 import random
 import re
-import sys
 import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 from ..errors import InputError, nearest
 from ..reference.longest_match import longest_match
 from ..vocabulary import END_OF_TEXT, END_OF_TEXT_SPELLED, Exported, Vocabulary, read_exported
+from .foreign import import_foreign, named
 from .guard import EngineFault
 from .results import Status
 
@@ -94,20 +93,14 @@ def open_tokenizer(spec: str, vocabulary: Vocabulary) -> Any:
     """
     if spec in TOKENIZERS:
         module, name, package = TOKENIZERS[spec]
-        found = getattr(_import(spec, module, f"pip install {package}"), name, None)
+        found = getattr(import_foreign("tokenizer", spec, module, mend=f"pip install {package}"), name, None)
         if found is None:
             raise EngineFault(spec, f"is another version: {module} has no {name}")
         options = {"vocab_filepath" if spec == "pyrwkv" else "file_name": vocabulary.source}
         return _made(spec, partial(found, **options))
     if spec.startswith("py:"):
-        module, separator, name = spec.removeprefix("py:").partition(":")
-        if not separator or not module or not name:
-            raise InputError(
-                f"tokenizer {spec!r} is not complete", expected="py:MODULE:NAME, e.g. py:my_port:Tokenizer"
-            )
-        if "" not in sys.path:
-            sys.path.insert(0, "")  # the folder the command was typed in, as `python -m` has it
-        found = getattr(_import(spec, module, "install it, or run where it is found"), name, None)
+        module, name = named("tokenizer", spec, "py:MODULE:NAME, e.g. py:my_port:Tokenizer")
+        found = getattr(import_foreign("tokenizer", spec, module), name, None)
         if found is None:
             raise InputError(f"module {module!r} has no {name!r}", mend="name the class or object that has encode()")
         tokenizer = _made(spec, found) if isinstance(found, type) or not hasattr(found, "encode") else found
@@ -389,17 +382,6 @@ def _ids(answer: Any) -> list[int]:
         return [operator.index(id) for id in getattr(answer, "ids", answer)]
     except TypeError:
         raise EngineFault("encode", f"returned {type(answer).__name__}, but should return a list of ids") from None
-
-
-def _import(spec: str, module: str, mend: str) -> Any:
-    try:
-        return import_module(module)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # SystemExit in somebody's module is no reason to end
-        if isinstance(error, ModuleNotFoundError) and error.name in (module, module.split(".")[0]):
-            raise InputError(f"tokenizer {spec!r}: no module {error.name!r}", mend=mend) from error
-        raise EngineFault(spec, f"raised {type(error).__name__} on import: {error}") from error
 
 
 def _made(spec: str, make: Callable[[], Any]) -> Any:

@@ -3,13 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from .compare import Tally
 from .context import Context
 from .engine import Array, Arrays
 
-__all__ = ["compare_run", "joined"]
+__all__ = ["compare_run"]
 
 
 def compare_run(
@@ -26,18 +24,8 @@ def compare_run(
 
     In INT8 the reference has the engine's codes, so their inputs are compared as well: every tap is.
     """
-    if context.mode.quantize:
-        value, taps, states = context.with_codes(tokens, context.zero if start is None else start, parts, shown)
-    elif start is None:
-        value, taps, states = context.value(tokens, parts)
-    else:
-        value, taps, states = context.expected(tokens, start, parts)
+    value, taps, states = context.expected(tokens, parts, shown, start)
     if "state" in context.capabilities:
         tally.tensors(context.export(state), value.state, states, path=path, token_axis=False)
     wanted = value.taps if context.mode.quantize else {"logits": value.logits}
     tally.tensors(shown, wanted, taps, path=path)
-
-
-def joined(*calls: Arrays) -> Arrays:
-    """What several calls showed, end to end."""
-    return {name: np.concatenate([call[name] for call in calls]) for name in calls[0]}

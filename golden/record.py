@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from ..checkpoint import Checkpoint, Config
 from ..reference import forward, initial_state
-from ..traces import Trace, parse_attention, parse_path, state_tensors, taps
+from ..traces import Trace, cut, parse_attention, parse_path
 from .start import start_of
 
 __all__ = ["HOLDS", "Seen", "expected_names", "greedy", "record", "run"]
@@ -37,10 +37,9 @@ def run(
         return value
 
     config, weights, policy = checkpoint.config, checkpoint.weights(), parse_attention(attention)
-    state, begin = start_of(config, start), 0
-    for part in parse_path(path, len(tokens)):
-        _, state = forward(weights, config, tokens[begin : begin + part], state, keep, policy)
-        begin += part
+    state = start_of(config, start)
+    for _, call in cut(tokens, parse_path(path, len(tokens))):
+        _, state = forward(weights, config, call, state, keep, policy)
     return {name: np.concatenate(calls) for name, calls in shown.items()} | state
 
 
@@ -71,9 +70,8 @@ def record(
 
 def expected_names(config: Config, holds: Collection[str]) -> list[str]:
     """The tensors that a golden trace of a model has, in order."""
-    blocks = config.layers, config.attention_layers
-    names = [tap.name for tap in taps(*blocks) if ("logits" if tap.name == "logits" else "taps") in holds]
-    return names + [tensor.name for tensor in state_tensors(*blocks) if "state" in holds]
+    names = [tap.name for tap in config.taps if ("logits" if tap.name == "logits" else "taps") in holds]
+    return names + [tensor.name for tensor in config.state if "state" in holds]
 
 
 def greedy(checkpoint: Checkpoint, prompt: Sequence[int], count: int) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ import numpy as np
 from ..checkpoint import Config
 from ..checkpoint.synthetic import Fill, Part, filled
 from ..reference import State, initial_state
-from ..traces import op_of, state_tensors
+from ..traces import op_of
 
 __all__ = ["start_of", "start_state"]
 
@@ -27,7 +27,7 @@ def start_state(config: Config, seed: int, cached: int = CACHED) -> State:
         tensor.name: filled(
             tensor.name, tensor.shape(sizes), wkv if op_of(tensor.name) == "state.wkv" else others, seed
         ).astype(np.float64)
-        for tensor in state_tensors(config.layers, config.attention_layers)
+        for tensor in config.state
     }
 
 

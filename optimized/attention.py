@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from ..errors import InputError
-from ..traces.attention import POLICIES, Capped, Dense, Memory, Moba, Package, Policy
+from ..traces import POLICIES, Capped, Dense, Memory, Moba, Package, Policy
 from .attend import attend
 from .cache import Cache
 from .moba import moba
@@ -33,18 +33,6 @@ def check_policy(policy: Policy) -> None:
             f"the optimized engine does not run the attention policy {policy.name!r}",
             expected=", ".join(name for name in POLICIES if name != Memory.name),
             mend="--engine reference",
-        )
-
-
-def check_room(policy: Policy, cached: int | None, given: int, where: str = "") -> None:
-    """Refuse a call that a full cache refuses, before anything has changed."""
-    if cached is None or not isinstance(policy, Capped) or policy.full != "refuse":
-        return
-    if cached + given > policy.length:
-        raise InputError(
-            f"{where}{given} tokens after the {cached} in the attention's cache, which holds {policy.length}",
-            expected=f"at most {policy.length - cached} tokens" if cached < policy.length else "no call: it is full",
-            mend="give fewer tokens, reset the state, or take a larger length or full=slide",
         )
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..checkpoint import Config
-from ..traces.attention import Policy
+from ..traces import Policy
 from . import ops
 from .attention import attention
 from .cache import Cache

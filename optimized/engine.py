@@ -12,10 +12,10 @@ from torch import Tensor
 
 from ..checkpoint import Checkpoint
 from ..errors import InputError, nearest
-from ..traces.attention import Dense, Policy
+from ..traces import DENSE, Policy
 from . import int8
 from .apply import FLOAT32, apply
-from .attention import check_cached, check_policy, check_room
+from .attention import check_cached, check_policy
 from .model import Tap, forward
 from .state import State, export, join, restore, split, zeros
 from .weights import Weights, prepare
@@ -25,8 +25,6 @@ Array = npt.NDArray[np.floating[Any]]
 Arrays = dict[str, Array]
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-
-DENSE = Dense()
 
 THREADS = torch.get_num_threads()  # torch's own choice: the cores of this machine
 
@@ -69,7 +67,7 @@ class Engine:
 
     def forward(self, tokens: Sequence[int], state: State, *, taps: MutableMapping[str, Array] | None = None) -> Array:
         ids = self._ids([_checked(tokens, self._weights.config.vocab)])
-        check_room(self.attention, state.cached, len(tokens))
+        self.attention.check_room(state.cached, len(tokens))
         with _one_pool(ids, self._dtype, self._quantize):
             return _array(self._forward(ids, state, _recorder([taps], [len(tokens)]))[0])
 
@@ -87,7 +85,7 @@ class Engine:
         checked = [_checked(row, self._weights.config.vocab, f"row {i}, ") for i, row in enumerate(rows)]
         lengths = [len(row) for row in checked]
         for i, (state, length) in enumerate(zip(states, lengths, strict=True)):
-            check_room(self.attention, state.cached, length, f"row {i}, ")
+            self.attention.check_room(state.cached, length, f"row {i}, ")
         longest = max(lengths)
         ids = self._ids([row + [0] * (longest - len(row)) for row in checked])
         ragged = torch.tensor(lengths, device=self._device) if min(lengths) < longest else None

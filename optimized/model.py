@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..traces.attention import Policy
+from ..traces import Policy
 from . import ops
 from .attention_block import attention_block
 from .state import State

@@ -4,7 +4,7 @@ way to cut a text into calls."""
 import torch
 from torch import Tensor
 
-from ..traces.attention import Package
+from ..traces import Package
 from .attend import QUERIES, attend, attend_all, best
 from .cache import Cache
 

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from ..checkpoint import Config
 from ..errors import InputError, nearest
-from ..traces.taps import state_tensors
 from .cache import Cache
 
 Array = npt.NDArray[np.floating]
@@ -78,7 +77,7 @@ def split(state: State) -> list[State]:
 
 def export(state: State, config: Config) -> dict[str, Array]:
     """Copies of one sequence's state under the canonical names."""
-    names = (tensor.name for tensor in state_tensors(config.layers, config.attention_layers))
+    names = (tensor.name for tensor in config.state)
     return {name: _part(state, name).to("cpu", torch.float32, copy=True).numpy() for name in names}
 
 
@@ -86,7 +85,7 @@ def restore(arrays: Mapping[str, Array], config: Config, dtype: torch.dtype, dev
     """The state that `arrays` describe: exactly the canonical names, in exactly their shapes."""
     some = np.shape(arrays.get("moba.0.state.k", ()))
     dims = {**config.dims, "M": some[0] if len(some) == 2 else 0}  # what the first block says holds for all
-    wanted = {tensor.name: tensor.shape(dims) for tensor in state_tensors(config.layers, config.attention_layers)}
+    wanted = {tensor.name: tensor.shape(dims) for tensor in config.state}
     for name in arrays:
         if name not in wanted:
             raise InputError(f"the state has no tensor {name!r}", mend=nearest(name, wanted))

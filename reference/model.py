@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..checkpoint import Config
-from ..traces import DENSE, Capped, Policy, state_tensors
+from ..traces import DENSE, Policy
 from ._array import Array
-from .attention import Written, refuse_more
+from .attention import Written
 from .attention_block import attention_block
 from .bonus import bonus
 from .channel_mix import channel_mix_key
@@ -39,10 +39,7 @@ def initial_state(config: Config, dtype: npt.DTypeLike = np.float64) -> State:
 
     att_x and ffn_x (D), wkv (H, N, N) of each RWKV-7 block; k and v (0, D), ffn_x (D) of each attention block.
     """
-    return {
-        tensor.name: np.zeros(tensor.shape({**config.dims, "M": 0}), dtype)
-        for tensor in state_tensors(config.layers, config.attention_layers)
-    }
+    return {tensor.name: np.zeros(tensor.shape({**config.dims, "M": 0}), dtype) for tensor in config.state}
 
 
 def forward(
@@ -58,8 +55,8 @@ def forward(
     `weights` are those of `Checkpoint.weights(dtype)`, or `quantise` of them; the whole run is in their dtype.
     `attention` is the policy of an RWKV-X's attention blocks.
     """
-    if isinstance(attention, Capped) and attention.full == "refuse" and config.attention_layers:
-        refuse_more(len(state["moba.0.state.k"]), len(tokens), attention.length)
+    if config.attention_layers:
+        attention.check_room(len(state["moba.0.state.k"]), len(tokens))
     eps, heads = config.layer_norm_eps, (len(tokens), config.heads, config.head_size)
     after: State = {}
     first: Array | None = None  # layer 0's value, (T, D)

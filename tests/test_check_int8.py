@@ -93,6 +93,17 @@ def test_what_is_not_given_is_incomplete(check: Callable) -> None:
     assert checks["int8.codes"]["status"] == "INCOMPLETE"
 
 
+def test_a_tap_that_some_calls_do_not_show_is_incomplete(check: Callable) -> None:
+    """Alone, behind a call that shows it (7 + 5 tokens), and in every way to cut 6 tokens."""
+    ids = ("path.length", "path.clone", "path.split")
+    checks, status = check("py:misquantising:ShowsLess", *ids, model="golden:narrow")
+    assert status == 2
+    for id in ids:
+        findings = checks[id]["findings"]
+        assert {finding["where"] for finding in findings} == {"blocks.0.att.xk"}
+        assert all("was not given" in finding["message"] for finding in findings)
+
+
 def test_int8_is_checked_when_asked_for_alone(gander: Callable) -> None:
     """An engine that is not quantised has nothing to show."""
     typed = gander("check", "-m", "golden:narrow", "--only", "int8.codes", "--only", "load.engine", "--json")

@@ -2,7 +2,7 @@
 
 from .attention import DENSE, POLICIES, Capped, Dense, Memory, Moba, Package, Policy, parse_attention
 from .file import SCHEMA, Trace, read, write
-from .paths import parse_path, path_name
+from .paths import cut, parse_path, path_name
 from .taps import OPTIONAL_TAPS, Tensor, block_order, block_tensors, named, op_of, skipped, state_tensors, taps
 from .tokens import check_tokens, parse_tokens
 
@@ -22,6 +22,7 @@ __all__ = [
     "block_order",
     "block_tensors",
     "check_tokens",
+    "cut",
     "named",
     "op_of",
     "parse_attention",

@@ -30,6 +30,9 @@ class Policy:
         """Whether calls of so many tokens, after `cached` tokens, are promised to equal one call over all."""
         return True
 
+    def check_room(self, cached: int | None, tokens: int, where: str = "") -> None:
+        """InputError if a call of so many tokens is refused, `cached` being there already (None: no block attends)."""
+
     def _at_least(self, least: int, *names: str) -> None:
         for name in names:
             if getattr(self, name) < least:
@@ -59,6 +62,14 @@ class Capped(Policy):
         self._at_least(1, "length")
         if self.full not in ("slide", "refuse"):
             raise InputError(f"attention capped: full is {self.full!r}", expected="slide or refuse")
+
+    def check_room(self, cached: int | None, tokens: int, where: str = "") -> None:
+        if self.full == "refuse" and cached is not None and cached + tokens > self.length:
+            raise InputError(
+                f"{where}{tokens} tokens after the {cached} in the attention's cache, which holds {self.length}",
+                expected=f"at most {self.length - cached} tokens" if cached < self.length else "no call: it is full",
+                mend="give fewer tokens, reset the state, or take a larger length or full=slide",
+            )
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
 """How tokens go into an engine: in one call, one by one, or in calls of given sizes."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ..errors import InputError
 
-__all__ = ["parse_path", "path_name"]
+__all__ = ["cut", "parse_path", "path_name"]
 
 
 def parse_path(text: str, tokens: int) -> tuple[int, ...]:
@@ -20,6 +20,14 @@ def parse_path(text: str, tokens: int) -> tuple[int, ...]:
     if sum(parts) != tokens:
         raise InputError(f"path {text!r} cuts {sum(parts)} tokens", expected=f"the {tokens} tokens given")
     return parts
+
+
+def cut(tokens: Sequence[int], parts: Sequence[int]) -> Iterator[tuple[int, Sequence[int]]]:
+    """The calls of `parts` tokens: where each begins, and its tokens."""
+    begin = 0
+    for part in parts:
+        yield begin, tokens[begin : begin + part]
+        begin += part
 
 
 def path_name(parts: Sequence[int]) -> str:

@@ -1,14 +1,12 @@
 """From what a user calls an engine to the engine."""
 
 import inspect
-import sys
-import threading
 from collections.abc import Callable, Collection
-from importlib import import_module
 from typing import Any
 
 from ...errors import InputError, nearest
 from ..engine import CAPABILITIES, Engine
+from ..foreign import import_foreign, named
 from ..guard import EngineFault
 from ..mode import PLAIN, Mode
 from ..tolerances import UNIT_ROUNDOFF
@@ -28,18 +26,17 @@ def engine_factory(
     engine's (EngineFault).
     """
     if spec.startswith("py:"):
-        module, separator, name = spec.removeprefix("py:").partition(":")
-        if not separator or not module or not name:
-            raise InputError(
-                f"engine {spec!r} is not complete", expected="py:MODULE:CLASS, e.g. py:my_port.engine:Engine"
-            )
+        module, name = named("engine", spec, "py:MODULE:CLASS, e.g. py:my_port.engine:Engine")
     elif spec in ENGINES:
         module, name = ENGINES[spec][0], "Engine"
     else:
         raise InputError(f"no engine {spec!r}", expected=f"{nearest(spec, ENGINES)}, or py:MODULE:CLASS")
 
     def make() -> Engine:
-        found = getattr(_import(spec, module, import_timeout), name, None)
+        imported = import_foreign(
+            "engine", spec, module, package=__package__, timeout=import_timeout, longer=" (--import-timeout)"
+        )
+        found = getattr(imported, name, None)
         if found is None:
             raise InputError(f"module {module!r} has no {name!r}", mend="name the class that has the engine's verbs")
         options = mode.options | ({} if dtype is None else {"dtype": dtype})
@@ -76,30 +73,3 @@ def _takes(spec: str, engine: Any, options: Collection[str]) -> None:
     for option in options:
         if option not in known and not any(each.kind is each.VAR_KEYWORD for each in known.values()):
             raise InputError(f"engine {spec!r} has no choice of {option}", expected=f"a class that takes {option}=…")
-
-
-def _import(spec: str, module: str, timeout: float) -> object:
-    """Import in a thread, so that a module that never returns can be named instead of waited for."""
-    if spec.startswith("py:") and "" not in sys.path:
-        sys.path.insert(0, "")  # the folder the command was typed in, as `python -m` has it
-    outcome: list[object] = []
-
-    def load() -> None:
-        try:
-            outcome.append(import_module(module, __package__))
-        except BaseException as error:  # SystemExit in somebody's module is no reason to end
-            outcome.append(error)
-
-    worker = threading.Thread(target=load, daemon=True, name=f"import {module}")
-    worker.start()
-    worker.join(timeout)
-    if not outcome:
-        raise EngineFault(spec, f"did not finish importing {module!r} within {timeout:g} s (--import-timeout)")
-    if isinstance(outcome[0], ModuleNotFoundError) and outcome[0].name in (module, module.split(".")[0]):
-        raise InputError(f"engine {spec!r}: no module {outcome[0].name!r}", mend="install it, or run where it is found")
-    if isinstance(outcome[0], InputError):
-        raise outcome[0]
-    if isinstance(outcome[0], BaseException):
-        error = outcome[0]
-        raise EngineFault(spec, f"raised {type(error).__name__} on import: {error}") from error
-    return outcome[0]

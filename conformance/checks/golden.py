@@ -109,7 +109,7 @@ def _bounds(context: Context, entry: GoldenTrace, trace: Trace, name: str) -> Ar
 
     def yardstick() -> Expected:
         parts = parse_path(trace.path, len(trace.tokens))
-        return context.expected(trace.tokens, start_of(context.config, entry.start), parts)
+        return context.plain(trace.tokens, start_of(context.config, entry.start), parts)
 
     _, taps, state = context.once(("bounds", entry.file), yardstick)
     return taps[name] if name in taps else state[name]

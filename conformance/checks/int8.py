@@ -10,23 +10,24 @@ from dataclasses import replace
 import numpy as np
 
 from ... import reference
-from ...traces import op_of, path_name, taps
+from ...traces import op_of, path_name
 from ..compare import Tally, compare
-from ..context import Context
+from ..context import Context, end_to_end
 from ..engine import Array, Arrays
 from ..ops import INT8_OPS
 from ..oracle import Oracle, Run
+from ..projections import projections
 from ..registry import check
 from ..schemes import SCHEMES, explained, products, right
 from ..tolerances import bounds, cost_allowed, round_to
-
-# --- codes -------------------------------------------------------------------------------------------------------
 
 
 def in_int8(context: Context) -> bool:
     """Whether the run is quantised."""
     return context.mode.quantize
 
+
+# --- codes -------------------------------------------------------------------------------------------------------
 
 LARGEST = {"float16": 65504.0}  # what is beyond it is no input of such an engine
 
@@ -190,25 +191,6 @@ def _product(x: Array, weight: Array, got: object, bound: Array, after: Callable
 
 # --- the model ---------------------------------------------------------------------------------------------------
 
-# Projection, the tap that goes in, the tap that comes out.
-_CHANNEL_MIX = (("ffn.key.weight", "ffn.xk", "ffn.k"), ("ffn.value.weight", "ffn.k", "ffn.out"))
-_PRODUCTS = {
-    "blocks": (
-        ("att.receptance.weight", "att.xr", "att.r"),
-        ("att.key.weight", "att.xk", "att.k"),
-        ("att.value.weight", "att.xv", "att.v"),
-        ("att.output.weight", "att.gated", "att.out"),
-        *_CHANNEL_MIX,
-    ),
-    "moba": (
-        ("att.receptance.weight", "in", "q"),
-        ("att.key.weight", "in", "k"),
-        ("att.value.weight", "in", "v"),
-        ("att.output.weight", "att", "out"),
-        *_CHANNEL_MIX,
-    ),
-}
-
 
 @check(
     "int8.projections",
@@ -216,21 +198,14 @@ _PRODUCTS = {
     needs=("taps",),
     when=in_int8,
 )
-def projections(context: Context, tally: Tally) -> str | None:
+def every_projection(context: Context, tally: Tally) -> str | None:
     """In one call, and step by step. The same input has the same codes: what is left is float32's rounding."""
-    config, weights = context.config, context.checkpoint.weights(np.float32)
-    dims = {**config.dims, "T": len(context.layer_tokens)}
-    shapes = {tap.name: tap.shape(dims) for tap in taps(config.layers, config.attention_layers)}
-    matrices = list(_products(config.blocks))
+    weights = context.checkpoint.weights(np.float32)
+    matrices = list(projections(context.config.blocks))
     for parts in context.paths[:2]:
         path = path_name(parts)
         context.progress(path)
-        shown = context.engine_run(context.layer_tokens, parts)
-        got = {
-            name: value
-            for name, value in shown.items()
-            if isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.shape == shapes.get(name)
-        }
+        got = context.usable(context.engine_run(context.layer_tokens, parts), len(context.layer_tokens))
         for name, before, behind in matrices:
             if before not in got or behind not in got:
                 tally.expected += 1
@@ -241,15 +216,6 @@ def projections(context: Context, tally: Tally) -> str | None:
             for name, message in _others(context, weights, got):
                 tally.fault(name, message, path=path)
     return f"{len(matrices)} projections"
-
-
-def _products(blocks: list[str]) -> Iterator[tuple[str, str, str]]:
-    """Each projection's name, the tap that goes in, and the one that comes out."""
-    for block in blocks:
-        for names in _PRODUCTS[block.partition(".")[0]]:
-            weight, before, behind = (f"{block}.{name}" for name in names)
-            yield weight, before, behind
-    yield "head.weight", "ln_out", "logits"
 
 
 def _projection(context: Context, tally: Tally, x: Array, weight: Array, behind: str, got: Array, path: str) -> None:
@@ -307,8 +273,9 @@ def cost(context: Context, tally: Tally) -> str | None:
     unquantised = Oracle(context.checkpoint, context.dtype, replace(context.mode, quantize=False))
     want = _log_softmax(unquantised.value(tokens, context.zero, parts).logits)
     costs = [_divergence(want, _log_softmax(run.logits)) for run in _runs(context, tokens, parts)]
-    logits = context.run(tokens, context.engine.initial_state(), parts)["logits"]
-    got = _log_softmax(logits)
+    # Without taps, as it is used: the other checks of a quantised engine ask for them.
+    shown = end_to_end(context.engine, tokens, context.engine.initial_state(), parts, taps=False)
+    got = _log_softmax(shown["logits"])
     paid, allowed = _divergence(want, got).mean(), cost_allowed(costs)
     tally.expected += 1
     tally.compared += 1

@@ -40,10 +40,7 @@ def cumulative(context: Context, tally: Tally) -> str | None:
     for parts in context.paths:
         context.progress(path_name(parts))
         got = context.engine_run(context.layer_tokens, parts)
-        if context.mode.quantize:
-            value, bound, _ = context.with_codes(context.layer_tokens, context.zero, parts, got)
-        else:
-            value, bound, _ = context.value(context.layer_tokens, parts)
+        value, bound, _ = context.expected(context.layer_tokens, parts, got)
         tally.tensors(got, value.taps, bound, path=path_name(parts), hint="cumulative: may be inherited")
     return _paths(context)
 

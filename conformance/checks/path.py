@@ -12,11 +12,11 @@ import numpy as np
 
 from ...traces import Capped, path_name
 from ..compare import Tally
-from ..context import Context, splits
+from ..context import Context, joined, splits
 from ..engine import Arrays
 from ..guard import EngineFault
 from ..registry import check
-from ..whole import compare_run, joined
+from ..whole import compare_run
 
 # For ordinary models, and for large ones, of which every token costs.
 SPLIT = {False: 6, True: 4}  # tokens that are cut in every way: 32 ways, 8 ways
@@ -122,7 +122,7 @@ def batch(context: Context, tally: Tally) -> str | None:
             logits = context.engine.forward_batch(pieces, states, **taps)
             calls.append([{**each, "logits": of_it} for each, of_it in zip(shown, logits, strict=True)])
         for i, (text, begin, parts) in enumerate(zip(texts, begins, rows, strict=True)):
-            row = joined(*(call[i] for call in calls))
+            row = joined([call[i] for call in calls])
             compare_run(context, tally, text, parts, row, states[i], f"batch {name}, row {i} of {len(rows)}", begin)
     return ", ".join(BATCHES)
 
@@ -169,7 +169,7 @@ def clone(context: Context, tally: Tally) -> str | None:
         other = tokens[::-1]
         context.run(other, first, [len(other)])
         tail = context.run(tokens[7:], second, [5])
-        compare_run(context, tally, tokens, [7, 5], joined(head, tail), second, path)
+        compare_run(context, tally, tokens, [7, 5], joined([head, tail]), second, path)
     return None
 
 
@@ -190,7 +190,7 @@ def snapshot(context: Context, tally: Tally) -> str | None:
             context.engine.rollback(state, taken)
             tail = context.run(tokens[7:], state, [5])
             path = f"rolled back {n}, {path_name(parts)}"
-            compare_run(context, tally, tokens, [7, 5], joined(head, tail), state, path)
+            compare_run(context, tally, tokens, [7, 5], joined([head, tail]), state, path)
             context.engine.rollback(state, taken)
     return None
 

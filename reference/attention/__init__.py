@@ -5,7 +5,7 @@ from ...traces import Capped, Dense, Memory, Moba, Package, Policy
 from .._array import Array
 from .attend import attend
 from .cache import Cache
-from .capped import capped, refuse_more
+from .capped import capped
 from .dense import dense
 from .evict import evict
 from .memory import memory, restoration_loss
@@ -23,7 +23,6 @@ __all__ = [
     "memory",
     "moba",
     "package",
-    "refuse_more",
     "restoration_loss",
 ]
 
