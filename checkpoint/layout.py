@@ -58,19 +58,8 @@ EVERY_BLOCK: dict[str, Axes] = {
     "ffn.value.weight": ("width", "ffn"),
 }
 BLOCK = FIRST_BLOCK | EVERY_BLOCK | LATER_BLOCKS
-ATTENTION: dict[str, Axes] = {
-    "ln1.weight": D,
-    "ln1.bias": D,
-    "ln2.weight": D,
-    "ln2.bias": D,
-    "att.receptance.weight": SQUARE,
-    "att.key.weight": SQUARE,
-    "att.value.weight": SQUARE,
-    "att.output.weight": SQUARE,
-    "ffn.x_k": VECTOR,
-    "ffn.key.weight": ("ffn", "width"),
-    "ffn.value.weight": ("width", "ffn"),
-}
+# An RWKV-X's attention block has norms, projections and channel mix like RWKV-7's, and nothing else.
+ATTENTION = {part: axes for part, axes in EVERY_BLOCK.items() if not part.startswith("att.") or axes == SQUARE}
 AXES = TOP | BLOCK
 ATTENTION_HEAD = 64  # by definition: no tensor tells it
 

@@ -4,12 +4,45 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import click
+
+from ..conformance.adapters import ENGINES
+
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["DTYPES", "console", "progress"]
+    from ..conformance.guard import EngineFault
 
-DTYPES = ("float32", "bfloat16", "float16")
+__all__ = ["attention", "console", "dtype", "engine", "failed", "model", "progress", "quantize", "vocab"]
+
+# Options that mean the same wherever they are.
+model = click.option("--model", "-m", required=True, metavar="MODEL",
+                     help="A checkpoint's path, golden:NAME or random:SIZE.")  # fmt: skip
+dtype = click.option("--dtype", type=click.Choice(("float32", "bfloat16", "float16")),
+                     help="What the engine computes in, if it has a choice.")  # fmt: skip
+attention = click.option("--attention", default="dense", show_default=True, metavar="POLICY",
+                         help="Of an RWKV-X's attention blocks: dense, capped, moba, package or memory; "
+                              "with parameters: moba:chunk=8,top_k=2.")  # fmt: skip
+quantize = click.option("--quantize", is_flag=True, help="INT8: with quantised projections.")
+vocab = click.option("--vocab", type=click.Path(), metavar="FILE",
+                     help="The tokenizer's vocabulary. "
+                          "[default: that of an installed rwkv, rwkv-x or pyrwkv-tokenizer]")  # fmt: skip
+
+
+def engine(default: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """The option --engine."""
+    return click.option("--engine", "-e", default=default, show_default=True, metavar="ENGINE",
+                        help=f"{', '.join(ENGINES)}, or py:MODULE:CLASS.")  # fmt: skip
+
+
+def failed(engine: str, fault: "EngineFault") -> int:
+    """Say what an engine did wrong, and the exit status. What it refuses with an InputError is the request's fault."""
+    from ..errors import InputError
+
+    if isinstance(fault.__cause__, InputError):
+        raise fault.__cause__
+    click.echo(f"FAIL  engine {engine}: {fault}", err=True)
+    return 1
 
 
 def console() -> "Console":

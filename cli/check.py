@@ -5,8 +5,9 @@ import shlex
 
 import click
 
-from ..conformance.adapters import ENGINES, IMPORT_TIMEOUT
-from ._options import DTYPES, console, progress
+from ..conformance.adapters import IMPORT_TIMEOUT
+from . import _options
+from ._options import console, progress
 
 DEFAULT_MODELS = ("golden:adversarial", "golden:narrow", "golden:vocab")
 
@@ -15,13 +16,10 @@ DEFAULT_MODELS = ("golden:adversarial", "golden:narrow", "golden:vocab")
 @click.option("--model", "-m", "models", multiple=True, metavar="MODEL",
               help="A checkpoint's path, golden:NAME or random:SIZE; may be given more than once. "
                    "[default: the three golden models]")  # fmt: skip
-@click.option("--engine", "-e", default="optimized", show_default=True, metavar="ENGINE",
-              help=f"{', '.join(ENGINES)}, or py:MODULE:CLASS.")  # fmt: skip
-@click.option("--dtype", type=click.Choice(DTYPES), help="What the engine computes in, if it has a choice.")
-@click.option("--attention", default="dense", show_default=True, metavar="POLICY",
-              help="Of an RWKV-X's attention blocks: dense, capped, moba, package or memory; "
-                   "with parameters: moba:chunk=8,top_k=2.")  # fmt: skip
-@click.option("--quantize", is_flag=True, help="INT8: engine and reference with quantised projections.")  # fmt: skip
+@_options.engine("optimized")
+@_options.dtype
+@_options.attention
+@_options.quantize
 @click.option("--only", multiple=True, metavar="CHECK", help="Only these: an id, a group, or a glob (op.*norm).")
 @click.option("--skip", multiple=True, metavar="CHECK", help="Not these.")
 @click.option("--golden", "golden_dir", type=click.Path(), metavar="DIR",
@@ -72,6 +70,7 @@ def command(
     chosen = select(only, skip, CHECKS)
     set_hypothesis_home_dir(Path(tempfile.gettempdir(), "gander-hypothesis"))  # its cache is no business of this folder
     mode = Mode(parse_attention(attention), quantize)
+    attention = str(mode.attention)  # with all its parameters
     make = engine_factory(engine, dtype=dtype, mode=mode, import_timeout=import_timeout)
     with progress("reading") as report_progress:
         manifest = read_manifest(Path(golden_dir)) if golden_dir else read_manifest()
@@ -79,7 +78,7 @@ def command(
         for model in models or DEFAULT_MODELS:
             checkpoint = open_model(model)
             stored = manifest.find(checkpoint.fingerprint())
-            stored = stored and stored.run_as(str(mode.attention), quantized=quantize)
+            stored = stored.run_as(attention) if stored and not quantize else None  # which are of models as they are
             if golden_dir and stored is None:
                 raise InputError(
                     f"{golden_dir} has no traces of {model}" + (f" as {mode}" if str(mode) else ""),

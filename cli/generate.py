@@ -4,23 +4,19 @@ import time
 
 import click
 
-from ..conformance.adapters import ENGINES
-from ._options import DTYPES, progress
+from . import _options
+from ._options import failed, progress
 
 
 @click.command
-@click.option("--model", "-m", required=True, metavar="MODEL", help="A checkpoint's path, golden:NAME or random:SIZE.")
+@_options.model
 @click.option("--prompt", "-p", default="", metavar="TEXT", help="What to go on from. [default: the start of a text]")
 @click.option("--max-tokens", "-n", type=click.IntRange(1), default=128, show_default=True, help="At most so many.")
-@click.option("--vocab", metavar="FILE",
-              help="The tokenizer's vocabulary. "
-                   "[default: that of an installed rwkv, rwkv-x or pyrwkv-tokenizer]")  # fmt: skip
-@click.option("--engine", "-e", default="optimized", show_default=True, metavar="ENGINE",
-              help=f"{', '.join(ENGINES)}, or py:MODULE:CLASS.")  # fmt: skip
-@click.option("--dtype", type=click.Choice(DTYPES), help="What the engine computes in, if it has a choice.")
-@click.option("--attention", default="dense", show_default=True, metavar="POLICY",
-              help="Of an RWKV-X's attention blocks, as in `gander check`.")  # fmt: skip
-@click.option("--quantize", is_flag=True, help="INT8.")
+@_options.vocab
+@_options.engine("optimized")
+@_options.dtype
+@_options.attention
+@_options.quantize
 @click.option("--temperature", type=float, default=0.0, show_default=True, help="0: always the likeliest token.")
 @click.option("--top-p", type=float, default=1.0, show_default=True,
               help="Draw from the likeliest tokens that make up this probability.")  # fmt: skip
@@ -45,7 +41,7 @@ def command(
     It ends after --max-tokens, or where the model ends the text (token 0).
     """
     from ..conformance.adapters.factory import engine_factory
-    from ..conformance.guard import EngineFault
+    from ..conformance.guard import EngineFault, Guard
     from ..conformance.mode import Mode
     from ..golden import open_model
     from ..optimized import Tokenizer
@@ -61,20 +57,22 @@ def command(
         checkpoint = open_model(model)
         report("loading")
         try:
-            session = Session(make(), checkpoint, tokenizer)
+            session = Session(Guard(make(), checkpoint.config.vocab), checkpoint, tokenizer)
         except EngineFault as fault:
-            click.echo(f"FAIL  engine {engine}: {fault}", err=True)
-            return 1
+            return failed(engine, fault)
     calls: list[tuple[int, float]] = []  # tokens, and when they were done
 
     def done(count: int) -> None:
         calls.append((count, time.perf_counter()))
 
-    with session:
-        began = time.perf_counter()
-        for piece in session.text(session.generate(tokens, max_tokens, sampling, done=done)):
-            click.echo(piece, nl=False)
-        click.echo()
+    try:
+        with session:
+            began = time.perf_counter()
+            for piece in session.text(session.generate(tokens, max_tokens, sampling, done=done)):
+                click.echo(piece, nl=False)
+            click.echo()
+    except EngineFault as fault:
+        return failed(engine, fault)
     click.echo(_speed(began, calls), err=True)
     return 0
 

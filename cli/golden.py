@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import click
 
+from . import _options
 from ._options import console, progress
 
 __all__ = ["command"]
@@ -100,11 +101,10 @@ def export(name: str, target: str, scheme: str | None, force: bool, allow_change
 
 
 @command.command
-@click.option("--model", "-m", required=True, metavar="MODEL", help="A checkpoint's path, golden:NAME or random:SIZE.")
+@_options.model
 @click.option("--tokens", "-t", required=True, metavar="1,2,3|@FILE", help="The tokens, or a file with a JSON list.")
 @click.option("--out", "-o", required=True, type=click.Path(), metavar="DIR", help="The folder to write.")
-@click.option("--attention", default="dense", show_default=True, metavar="POLICY",
-              help="Of an RWKV-X's attention blocks, as in `gander check`.")  # fmt: skip
+@_options.attention
 @click.option("--taps", type=click.Choice(["all", "logits"]), default="all", show_default=True,
               help="Every tap, or only logits; the state at the end always.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace what is in DIR.")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from . import _options
 from ._options import console, progress
 
 if TYPE_CHECKING:
@@ -12,8 +13,6 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_vocab = click.option("--vocab", type=click.Path(), metavar="FILE",
-                      help="The vocabulary. [default: an installed package's, e.g. pyrwkv-tokenizer's]")  # fmt: skip
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -29,7 +28,7 @@ def command() -> None:
 @click.argument("text", required=False)
 @click.option("--file", "-f", type=click.Path(allow_dash=True), metavar="FILE",
               help="Encode the bytes of FILE, whatever they are; - is stdin.")  # fmt: skip
-@_vocab
+@_options.vocab
 @_json
 def encode(text: str | None, file: str | None, vocab: str | None, as_json: bool) -> int:
     """Print the tokens of TEXT, or of a file, as `gander trace --tokens` takes them: 1,2,3."""
@@ -53,7 +52,7 @@ def encode(text: str | None, file: str | None, vocab: str | None, as_json: bool)
 
 @command.command(context_settings={"ignore_unknown_options": True})  # -1 is a wrong token, not an option
 @click.argument("ids")
-@_vocab
+@_options.vocab
 @click.option("--raw", is_flag=True, help="Write the bytes as they are, and no line end behind them.")
 def decode(ids: str, vocab: str | None, raw: bool) -> int:
     """Print the text of IDS: 1,2,3, or [1, 2, 3], or @FILE with a JSON list.
@@ -80,7 +79,7 @@ def decode(ids: str, vocab: str | None, raw: bool) -> int:
 @click.argument("out", type=click.Path())
 @click.option("--to", "form", type=click.Choice(["tiktoken", "mnn"]), required=True,
               help="Lines of `base64 id`, or MNN's tokenizer.txt.")  # fmt: skip
-@_vocab
+@_options.vocab
 @click.option("--force", is_flag=True, help="Replace OUT if it exists.")
 def export(out: str, form: str, vocab: str | None, force: bool) -> int:
     r"""Write the vocabulary to the file OUT, for another program to read.
@@ -99,7 +98,7 @@ def export(out: str, form: str, vocab: str | None, force: bool) -> int:
 
 @command.command
 @click.argument("tokenizer")
-@_vocab
+@_options.vocab
 @_json
 def check(tokenizer: str, vocab: str | None, as_json: bool) -> int:
     """Compare TOKENIZER with the literal longest match, on many texts and on every token that is text.

@@ -2,20 +2,18 @@
 
 import click
 
-from ..conformance.adapters import ENGINES
-from ._options import DTYPES, progress
+from . import _options
+from ._options import failed, progress
 
 
 @click.command
-@click.option("--model", "-m", required=True, metavar="MODEL", help="A checkpoint's path, golden:NAME or random:SIZE.")
+@_options.model
 @click.option("--tokens", "-t", required=True, metavar="TOKENS", help="1,2,3, or @FILE with a JSON list.")
 @click.option("--out", "-o", required=True, type=click.Path(dir_okay=False), metavar="FILE", help="The trace file.")
-@click.option("--engine", "-e", default="reference", show_default=True, metavar="ENGINE",
-              help=f"{', '.join(ENGINES)}, or py:MODULE:CLASS.")  # fmt: skip
-@click.option("--dtype", type=click.Choice(DTYPES), help="What the engine computes in, if it has a choice.")
-@click.option("--attention", default="dense", show_default=True, metavar="POLICY",
-              help="Of an RWKV-X's attention blocks, as in `gander check`.")  # fmt: skip
-@click.option("--quantize", is_flag=True, help="INT8.")
+@_options.engine("reference")
+@_options.dtype
+@_options.attention
+@_options.quantize
 @click.option("--path", default="prefill", show_default=True, metavar="PATH",
               help="How the tokens go in: prefill, step, or like split:5+3.")  # fmt: skip
 @click.option("--start", default="zero", show_default=True, metavar="START", help="zero, or like random:7.")
@@ -58,8 +56,7 @@ def command(
         try:
             result = trace(make(), checkpoint, ids, parts, start, mode)
         except EngineFault as fault:
-            click.echo(f"FAIL  engine {engine}: {fault}", err=True)
-            return 1
+            return failed(engine, fault)
     write(target, result)
     click.echo(f"{target}: {len(result.tensors)} tensors of {result.engine} {result.dtype}, {len(ids)} tokens, {path}")
     return 0

@@ -50,9 +50,9 @@ class GoldenSet:
         """Where the trace is."""
         return self.folder / trace.file
 
-    def run_as(self, attention: str, *, quantized: bool) -> "GoldenSet | None":
-        """Its traces of a run with that attention policy, if there are any: none is quantised."""
-        traces = tuple(trace for trace in self.traces if trace.attention == attention and not quantized)
+    def run_as(self, attention: str) -> "GoldenSet | None":
+        """Its traces of a run with that attention policy, if there are any."""
+        traces = tuple(trace for trace in self.traces if trace.attention == attention)
         return replace(self, traces=traces) if traces else None
 
     def read(self, trace: GoldenTrace) -> Trace:

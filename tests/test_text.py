@@ -238,6 +238,29 @@ def test_what_cannot_be_done_is_said_in_one_message(given, says, gander, vocab):
     assert says in typed.err and "Traceback" not in typed.err
 
 
+class Fails(Engine):
+    def forward(self, tokens, state, *, taps=None):
+        if len(tokens) == 1:
+            raise ZeroDivisionError("in decode")
+        return super().forward(tokens, state, taps=taps)
+
+
+def test_an_engine_that_raises_is_named(gander, vocab):
+    words = ("-m", "golden:adversarial", "--vocab", vocab, "-p", "the goose")
+    typed = gander("generate", *words, "-e", "py:test_text:Fails")
+    assert typed.status == 1
+    assert "FAIL  engine py:test_text:Fails: forward raised ZeroDivisionError: in decode" in typed.err
+
+
+def test_what_the_attention_has_no_room_for_is_the_requests_fault(gander, vocab, tmp_path):
+    full = ("-m", "golden:hybrid", "-e", "optimized", "--attention", "capped:length=4,full=refuse")
+    for typed in (
+        gander("generate", *full, "--vocab", vocab, "-p", "abc", "-n", 30),
+        gander("trace", *full, "-t", "1,2,3,4,5", "-o", tmp_path / "a.safetensors"),
+    ):
+        assert typed.status == 2 and "in the attention's cache, which holds 4" in typed.err
+
+
 def test_another_models_vocabulary_is_noticed(gander, vocab):
     typed = gander("generate", "-m", "golden:hybrid", "--vocab", vocab, "-p", "the goose")
     assert typed.status == 2 and "token 0 is" in typed.err and "256 tokens" in typed.err

@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-import numpy as np
-
 from ..checkpoint import Checkpoint
 from ..conformance.engine import Array, Engine
+from ..conformance.guard import Guard
 from ..errors import InputError
 from ..optimized import Tokenizer
 from ..vocabulary import END_OF_TEXT
@@ -33,7 +32,7 @@ class Session:
     decode. Without a tokenizer all but text works.
     """
 
-    def __init__(self, engine: Engine, checkpoint: Checkpoint, tokenizer: Tokenizer | None = None) -> None:
+    def __init__(self, engine: Engine | Guard, checkpoint: Checkpoint, tokenizer: Tokenizer | None = None) -> None:
         """Load `checkpoint` into `engine`."""
         self._engine: Any = engine
         self._vocab = checkpoint.config.vocab
@@ -105,11 +104,12 @@ class Session:
         """
         draw = sampler(sampling or Sampling())
         state = state or self.state_new()
+        possible = None if self._tokenizer is None else 1 + len(self._tokenizer.vocabulary.tokens)  # 0 to the last id
         fresh = list(prompt) or [END_OF_TEXT]
         for _ in range(count):
             logits = self.forward(fresh, state)[-1]
             done(len(fresh))
-            fresh = [draw(self._possible(logits))]
+            fresh = [draw(logits[:possible])]
             yield fresh[0]
             if fresh[0] == END_OF_TEXT:
                 return
@@ -120,12 +120,6 @@ class Session:
         for token in tokens:
             yield stream.push(token)
         yield stream.flush()
-
-    def _possible(self, logits: Array) -> Array:
-        if self._tokenizer is None:
-            return logits
-        last = max(self._tokenizer.vocabulary.tokens)
-        return np.where(np.arange(len(logits)) <= last, logits, -np.inf)
 
     @property
     def _loaded(self) -> Any:
