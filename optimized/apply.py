@@ -33,7 +33,7 @@ def apply(op: str, inputs: Mapping[str, Tensor], *, chunk: int) -> dict[str, Ten
 
 def _wkv7(state: Tensor, *, chunk: int, **tokens: Tensor) -> dict[str, Tensor]:
     S = state[None].clone()  # (1, H, N, N)
-    y = wkv7(**{name: x[None] for name, x in tokens.items()}, S=S, chunk=chunk, compiled=False)
+    y = wkv7(**{name: x[None] for name, x in tokens.items()}, S=S, chunk=chunk)
     return {"y": y[0], "state": S[0]}
 
 

@@ -45,7 +45,7 @@ def quantise_rows(weight: Tensor) -> Int8:
 def quantise_vector(x: Tensor) -> tuple[Codes, Floats]:
     """Codes (rows, in) and scale (rows) of each row of x (rows, in)."""
     codes, scale = np.empty(x.shape, np.int8), np.empty(len(x), np.float32)
-    _kernels().quantise(_array(x), codes, scale)
+    kernels().quantise(_array(x), codes, scale)
     return codes, scale
 
 
@@ -56,17 +56,17 @@ def linear(x: Tensor, weight: Int8, sums: Sums | None = None) -> Tensor:
         return _many_rows(rows, weight, sums).to(x.dtype)
     codes, scale = weight
     y = np.empty((len(rows), len(scale)), np.float32)
-    _kernels().linear(rows, codes, scale, y, sums)
+    kernels().linear(rows, codes, scale, y, sums)
     return torch.from_numpy(y).to(x.dtype)
 
 
 def set_threads(threads: int) -> None:
     """How many threads a call of few rows may use; one of many rows uses torch's."""
-    _kernels().set_threads(threads)
+    kernels().set_threads(threads)
 
 
 @cache
-def _kernels() -> ModuleType:
+def kernels() -> ModuleType:
     from . import int8_kernels
 
     return int8_kernels

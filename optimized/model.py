@@ -9,6 +9,7 @@ from torch import Tensor
 from ..traces import Policy
 from . import ops
 from .attention_block import attention_block
+from .int8_step import block_step
 from .state import State
 from .weights import Weights
 from .wkv import wkv7
@@ -43,12 +44,16 @@ def forward(
         ends = lengths.tolist()
         last = (torch.arange(B, device=tokens.device), lengths - 1)
         alive = torch.arange(T, device=tokens.device) < lengths[:, None]  # (B, T)
+    alone = tokens.numel() == 1
     first: Tensor | None = None  # layer 0's value
 
     see = tap("")
     x = see("emb", weights.emb[tokens])  # (B, T, D)
     for block, p in weights.blocks.items():
         see, i = tap(f"{block}."), int(block.partition(".")[2])
+        if alone and "packed" in p:
+            x, first = block_step(x, first, p["packed"], state.block(i), config=config, see=see)
+            continue
         if block.startswith("moba."):
             mine = state.moba_x[i], state.caches[i]
             x = attention_block(x, p, *mine, config=config, policy=attention, lengths=ends, see=see)
@@ -73,8 +78,7 @@ def forward(
             v = ops.v_first(v, first, xv, p["att.v0"], p["att.v1"], p["att.v2"])
         v = see("att.v_mix", v.view(heads))
         g = see("att.g", ops.gate(xg, p["att.g1"], p["att.g2"]))  # (B, T, D)
-        S, compiled = state.wkv[i], weights.quantized
-        y = see("att.wkv", wkv7(r, w, k, v, kk, a, S, chunk=chunk, alive=alive, compiled=compiled))
+        y = see("att.wkv", wkv7(r, w, k, v, kk, a, state.wkv[i], chunk=chunk, alive=alive))
         norm = see("att.norm", ops.group_norm(y, p["att.ln_x.weight"], p["att.ln_x.bias"], config.group_norm_eps))
         extra = see("att.bonus", ops.bonus(r, k, v, p["att.r_k"]))  # (B, T, D)
         gated = see("att.gated", ops.gate_correction(norm, extra, g))

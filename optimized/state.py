@@ -32,6 +32,10 @@ class State:
     def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         return self.att_x, self.wkv, self.ffn_x, self.moba_x
 
+    def block(self, i: int) -> tuple[Tensor, Tensor, Tensor]:
+        """What block i of RWKV-7 carries: att_x (B, D), S (B, H, N, N), ffn_x (B, D)."""
+        return self.att_x[i], self.wkv[i], self.ffn_x[i]
+
     @property
     def cached(self) -> int | None:
         """How many tokens each attention block keeps of the first sequence; None without such blocks."""

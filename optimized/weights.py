@@ -10,6 +10,7 @@ from ..checkpoint import Checkpoint, Config
 from ..checkpoint.model import squeezed, used
 from ..errors import InputError
 from .int8 import Int8, quantise_rows
+from .int8_step import pack
 from .ops import embedding
 
 # Stored [out, in] in a checkpoint. The LoRA pairs are [in, out] there already.
@@ -26,10 +27,6 @@ class Weights:
     ln_out: tuple[Tensor, Tensor]  # weight and bias
     head: Tensor | Int8  # (D, V)
 
-    @property
-    def quantized(self) -> bool:
-        return isinstance(self.head, Int8)
-
 
 def prepare(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device, *, quantize: bool = False) -> Weights:
     config = checkpoint.config
@@ -39,11 +36,12 @@ def prepare(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device, *,
             tensors[name] = _quantised(name, tensor)
         elif used(name, config):
             tensors[name] = _placed(name, squeezed(name, tensor), dtype, device)
+    step = quantize and dtype == torch.float32
     emb, eps = tensors["emb.weight"], config.layer_norm_eps
     return Weights(
         config=config,
         emb=embedding(emb, tensors["blocks.0.ln0.weight"], tensors["blocks.0.ln0.bias"], eps),
-        blocks={block: _block(tensors, f"{block}.", (config.heads, config.head_size)) for block in config.blocks},
+        blocks={block: _block(tensors, f"{block}.", config, step) for block in config.blocks},
         ln_out=(tensors["ln_out.weight"], tensors["ln_out.bias"]),
         head=tensors["head.weight"],
     )
@@ -67,11 +65,14 @@ def _quantised(name: str, tensor: Tensor) -> Int8:
         raise InputError(f"{name} {error.problem}", expected=error.expected) from None
 
 
-def _block(tensors: dict[str, Any], prefix: str, heads: tuple[int, int]) -> dict[str, Any]:
+def _block(tensors: dict[str, Any], prefix: str, config: Config, step: bool) -> dict[str, Any]:
     """One block's tensors: k_k, k_a, r_k as (H, N), and the six token-shift mixes as one, in the order r w k v a g.
-    An attention block has none of these."""
+    `step`: also all of them as `packed` for `int8_step`. An attention block has none of these."""
     p = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
     if prefix.startswith("moba."):
         return p
+    packed = {"packed": pack(p, config.width)} if step else {}
+    heads = config.heads, config.head_size
     mixes = torch.stack([p.pop(f"att.x_{c}") for c in "rwkvag"])[:, None, None]  # (6, 1, 1, D)
-    return p | {"att.x_rwkvag": mixes} | {name: p[name].view(heads) for name in ("att.k_k", "att.k_a", "att.r_k")}
+    headed = {name: p[name].view(heads) for name in ("att.k_k", "att.k_a", "att.r_k")}
+    return p | {"att.x_rwkvag": mixes} | headed | packed

@@ -14,7 +14,6 @@ Kept entries are products of a W and an older 1/W: never above the decay's own 1
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -33,11 +32,10 @@ def wkv7(
     *,
     chunk: int = CHUNK,
     alive: Tensor | None = None,
-    compiled: bool = False,
 ) -> Tensor:
     """y_t = S_t r_t for each token, S advanced in place. Inputs (B, T, H, N), S (B, H, N, N) float32 → (B, T, H, N).
 
-    A token that is not `alive` (B, T) leaves S alone; its y means nothing. `compiled`: a single token's step by numba.
+    A token that is not `alive` (B, T) leaves S alone; its y means nothing.
     """
     dtype = r.dtype
     r, k, v, kk, b = r.float(), k.float(), v.float(), kk.float(), kk.float() * a.float()
@@ -47,8 +45,6 @@ def wkv7(
         k, v, kk, b = (torch.where(there, x, 0) for x in (k, v, kk, b))
     if r.shape[1] > 1:
         y = _chunked(r, w, k, v, kk, b, S, chunk)
-    elif compiled:
-        y = _compiled_step(r, w, k, v, kk, b, S)
     elif S.is_cpu:  # as numpy views: torch would wake a thread pool, and numpy's own is about to be used
         y = torch.from_numpy(_step(*(x.numpy() for x in (r, w, k, v, kk, b, S))))
     else:
@@ -63,15 +59,6 @@ def _step(r: Any, w: Any, k: Any, v: Any, kk: Any, b: Any, S: Any) -> Any:
     S *= w[..., None, :]
     S += v[..., None] * k[..., None, :] - removed * b[..., None, :]
     return (S @ r[..., None])[..., 0]
-
-
-def _compiled_step(r: Tensor, w: Tensor, k: Tensor, v: Tensor, kk: Tensor, b: Tensor, S: Tensor) -> Tensor:
-    """The same on the CPU, in one loop over the state."""
-    from .wkv_compiled import step
-
-    y = np.empty(r.shape, np.float32)
-    step(r.numpy(), w.numpy(), k.numpy(), v.numpy(), kk.numpy(), b.numpy(), S.numpy(), y)
-    return torch.from_numpy(y)
 
 
 def _chunked(r: Tensor, w: Tensor, k: Tensor, v: Tensor, kk: Tensor, b: Tensor, S: Tensor, chunk: int) -> Tensor:

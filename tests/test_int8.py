@@ -13,7 +13,6 @@ from gander.conformance.checks.int8 import constructed
 from gander.errors import InputError
 from gander.golden import open_model
 from gander.optimized import Engine, int8
-from gander.optimized.wkv import wkv7
 from gander.reference.int8 import SMALLEST
 from gander.traces import op_of
 
@@ -230,6 +229,9 @@ def test_no_dequantised_copy_is_kept():
     assert isinstance(weights.head, int8.Int8)
     shapes = {tuple(matrix.codes.shape) for matrix in [*matrices, weights.head]}
     for p in weights.blocks.values():
+        packed = p.pop("packed")
+        for codes, _ in (*packed.projections, packed.output, packed.ffn_key, packed.ffn_value):
+            assert any(codes is matrix.codes for matrix in matrices)
         for value in p.values():
             assert isinstance(value, int8.Int8) or tuple(value.shape) not in shapes | {shape[::-1] for shape in shapes}
 
@@ -263,15 +265,23 @@ def test_threads_change_nothing():
     np.testing.assert_array_equal(logits[2], logits[0])
 
 
-@pytest.mark.parametrize("batch", [1, 3])
-def test_the_compiled_step_is_the_step(batch):
-    random = np.random.default_rng(batch)
-    rows = [torch.from_numpy(random.standard_normal((batch, 1, 5, 32)).astype(np.float32)) for _ in range(6)]
-    S = torch.from_numpy(random.standard_normal((batch, 5, 32, 32)).astype(np.float32))
-    states = S.clone(), S.clone()
-    y, compiled = (wkv7(*rows, S=S, compiled=how) for how, S in zip((False, True), states, strict=True))
-    for got, want in ((compiled, y), (states[1], states[0])):
-        assert (got - want).abs().max() <= 32 * 2.0**-24 * want.abs().max()
+@pytest.mark.parametrize("name", ["narrow", "adversarial", "hybrid"])
+def test_a_compiled_step_shows_what_the_formulas_show_one_by_one(name):
+    engine, shown, states = Engine(quantize=True), [], []
+    engine.load(open_model(f"golden:{name}"))
+    for _ in range(2):
+        state = engine.initial_state()
+        engine.forward([3, 7, 9], state)
+        shown.append({})
+        engine.forward([11], state, taps=shown[-1])
+        states.append(engine.export_state(state))
+        for weights in engine._weights.blocks.values():
+            weights.pop("packed", None)  # from here on one by one
+    assert list(shown[0]) == list(shown[1])
+    for compiled, one_by_one in (shown, states):
+        for tap, want in one_by_one.items():
+            assert compiled[tap].shape == want.shape
+            assert np.abs(compiled[tap] - want).max() <= 64 * 2.0**-24 * max(1, np.abs(want).max()), tap
 
 
 def test_only_a_quantised_engine_pays_for_numba():
