@@ -19,6 +19,8 @@ COMMANDS = {
     "convert": "Rewrite a checkpoint in another naming scheme.",
     "generate": "Continue a text.",
     "golden": "List, verify, export and make golden models and traces.",
+    "mutants": "List known faults, and show that the checks find them.",
+    "diagnose": "Name the known fault that explains a trace.",
     "tokenizer": "Encode, decode, export and check the World tokenizer.",
 }
 

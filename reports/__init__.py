@@ -1,4 +1,5 @@
-"""Reports: each a view of the same result object."""
+"""Reports: each a view of the same result object. Those of mutants and diagnoses are in modules of their own, which are
+imported where they are wanted."""
 
 from .console import print_report
 from .data import as_data

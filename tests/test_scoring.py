@@ -1,0 +1,101 @@
+"""The kill matrix fails for a fault that no check finds, a right variant that one takes for a fault, and a check that
+finds nothing."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from gander.conformance.mutants import MUTANTS, Mutant
+from gander.conformance.mutants.graft import calls, graft
+from gander.conformance.scoring import Matrix, Row
+from gander.reference import channel_mix, forward, gate, sigmoid
+from gander.reports.mutants import print_matrix
+
+FAULT = Mutant("k_update.dropped", "a fault", "right")
+EQUAL = Mutant("k_update.sum_of_two", "another way", "right", same="the same sum")
+
+
+def matrix(*rows: Row, checks: tuple[str, ...] = ("op.k_update", "path.split")) -> Matrix:
+    return Matrix(rows, checks, {})
+
+
+def row(mutant: Mutant, *killed_by: str) -> Row:
+    return Row(mutant, frozenset(killed_by), frozenset({"op.k_update", "path.split"}) - frozenset(killed_by))
+
+
+PROVEN = matrix(row(FAULT, "op.k_update", "path.split"), row(EQUAL))
+
+
+def test_every_fault_found_and_every_check_finding_one_is_what_is_wanted() -> None:
+    assert PROVEN.ok
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (matrix(row(FAULT), row(EQUAL)), "k_update.dropped survives: a fault"),
+        (matrix(row(FAULT, "op.k_update", "path.split"), row(EQUAL, "op.k_update")), "k_update.sum_of_two is no fault"),
+        (matrix(row(FAULT, "op.k_update"), row(EQUAL)), "path.split finds none of the faults"),
+        (replace(PROVEN, broken={"golden:narrow": frozenset({"op.gate"})}), "the port without a fault fails op.gate"),
+    ],
+)
+def test_else_it_fails_and_says_why(wrong: Matrix, said: str, capsys: pytest.CaptureFixture) -> None:
+    assert not wrong.ok
+    print_matrix(wrong, Console(width=120), partial=False)
+    out = capsys.readouterr().out
+    assert said in out
+    assert "FAIL" in out
+
+
+def test_a_check_that_only_an_equal_variant_fails_finds_no_fault() -> None:
+    accused = matrix(row(FAULT, "op.k_update"), row(EQUAL, "path.split"))
+    assert accused.idle == ["path.split"]
+
+
+def test_the_command_scores_some(gander: Callable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    options = "--only", "k_update.sign", "--only", "k_update.sum_of_two", "--only", "tokenizer.nfc"
+    typed = gander("mutants", "score", *options, "--json", "--page", tmp_path / "page.md")
+    assert typed.status == 0, typed.out
+    sign, equal, tokenizer = json.loads(typed.out)["mutants"]
+    assert {"op.k_update", "layer.isolated", "layer.cumulative", "golden.taps", "path.split"} <= set(sign["killed_by"])
+    assert {"op.gate", "path.repeat", "load.census"} <= set(sign["passed"])
+    assert sign["missed_by"] == ["untrained"]
+    assert equal["killed_by"] == []
+    assert tokenizer["killed_by"] == ["tokenizer check"]
+    page = (tmp_path / "page.md").read_text()
+    assert "`k_update.sign`" in page
+    assert "2/2 faults found, 1 equal variants" in page
+
+
+def test_no_mutant_of_that_name(gander: Callable) -> None:
+    typed = gander("mutants", "score", "--only", "k_update.sing")
+    assert typed.status == 2
+    assert "no mutant 'k_update.sing'" in typed.err
+
+
+def test_the_list_names_every_mutant(gander: Callable) -> None:
+    out = gander("mutants", "list").out.splitlines()
+    assert all(mutant.id in out for mutant in MUTANTS)
+
+
+def test_a_graft_replaces_a_formula_however_deep_and_leaves_the_reference_alone() -> None:
+    def wrong(x):
+        return x
+
+    ones = np.eye(3), np.eye(3), np.eye(3)
+    np.testing.assert_array_equal(graft(gate, {"sigmoid": wrong})(*ones), np.eye(3))
+    assert gate(*ones)[0, 0] == sigmoid(np.ones(()))
+    assert graft(sigmoid, {"sigmoid": wrong}) is wrong
+    assert gate.__globals__["sigmoid"] is sigmoid
+
+
+def test_what_a_formula_calls() -> None:
+    assert calls(channel_mix) == {"channel_mix", "channel_mix_key", "linear", "int8_linear", "quantise_vector",
+                                  "_quantise", "int8_sums"}  # fmt: skip
+    assert {"wkv7", "token_shift", "attend", "sigmoid", "layer_norm"} <= calls(forward)
