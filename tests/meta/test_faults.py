@@ -34,7 +34,7 @@ def broken_copy(fault: Fault, folder: Path) -> Path:
 
 def check(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """`gander check` of the package that lies in `folder`."""
-    command = [sys.executable, "-m", "gander", "check", *options]
+    command = [sys.executable, "-m", "gander", "check", "--brief", *options]
     environment = {**os.environ, "PYTHONPATH": str(folder), "COLUMNS": "100"}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
