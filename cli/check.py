@@ -2,12 +2,17 @@
 
 import json
 import shlex
+from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from ..conformance.adapters import IMPORT_TIMEOUT
 from . import _options
 from ._options import console, progress
+
+if TYPE_CHECKING:
+    from ..conformance.results import Report
 
 DEFAULT_MODELS = ("golden:adversarial", "golden:narrow", "golden:vocab")
 
@@ -24,6 +29,11 @@ DEFAULT_MODELS = ("golden:adversarial", "golden:narrow", "golden:vocab")
 @click.option("--skip", multiple=True, metavar="CHECK", help="Not these.")
 @click.option("--golden", "golden_dir", type=click.Path(), metavar="DIR",
               help="Stored traces of MODEL, made by `gander golden make`.")  # fmt: skip
+@click.option("--xfail", "xfail_file", type=click.Path(), metavar="FILE",
+              help="Known failures: lines of a check and the reason. One that passes is an error.")  # fmt: skip
+@click.option("--replay", "replay_file", type=click.Path(), metavar="FILE",
+              help="Run a failure again that an earlier check kept in .gander/replays/.")  # fmt: skip
+@click.option("--brief", is_flag=True, help="Of a failure, neither look for the cause nor for a small case of it.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of every random input.")
 @click.option("--import-timeout", type=click.FloatRange(0, min_open=True), default=IMPORT_TIMEOUT, show_default=True,
               help="Seconds that an engine's module may take to import.")  # fmt: skip
@@ -38,6 +48,9 @@ def command(
     only: tuple[str, ...],
     skip: tuple[str, ...],
     golden_dir: str | None,
+    xfail_file: str | None,
+    replay_file: str | None,
+    brief: bool,
     seed: int,
     import_timeout: float,
     as_json: bool,
@@ -53,14 +66,19 @@ def command(
     from hypothesis.configuration import set_hypothesis_home_dir
 
     from ..conformance.adapters.factory import engine_factory
+    from ..conformance.kept import with_replays
+    from ..conformance.likely import with_likely
     from ..conformance.mode import Mode
     from ..conformance.registry import CHECKS, select
+    from ..conformance.results import Status
     from ..conformance.runner import run
+    from ..conformance.xfail import read_known, require_matches, with_known
     from ..errors import InputError
     from ..golden import open_model, read_manifest
-    from ..reports import as_data, print_report
     from ..traces import parse_attention
 
+    if replay_file is not None:
+        return _again(replay_file, import_timeout, as_json)
     if list_checks:
         width = max(map(len, CHECKS))
         for check in select(only, skip, CHECKS):
@@ -68,6 +86,8 @@ def command(
         return 0
 
     chosen = select(only, skip, CHECKS)
+    known = read_known(Path(xfail_file)) if xfail_file is not None else ()
+    require_matches(known, [check.id for check in chosen])  # at once, not after a minute
     set_hypothesis_home_dir(Path(tempfile.gettempdir(), "gander-hypothesis"))  # its cache is no business of this folder
     mode = Mode(parse_attention(attention), quantize)
     attention = str(mode.attention)  # with all its parameters
@@ -92,6 +112,48 @@ def command(
         words += ["--golden", golden_dir] if golden_dir else []
         words += ["--seed", str(seed)] if seed else []
         report = run(make, opened, chosen, command=shlex.join(words), mode=mode, seed=seed, progress=report_progress)
+        report = with_known(report, known)
+        trouble = ""
+        if not brief and report.status is Status.FAIL:
+            report = with_likely(report, opened, make, mode=mode, seed=seed, progress=report_progress)
+            report, trouble = with_replays(
+                report, opened, make, engine=engine, dtype=dtype, mode=mode, seed=seed, progress=report_progress
+            )
+    if trouble:
+        click.echo(trouble, err=True)
+    return _show(report, as_json)
+
+
+def _again(file: str, import_timeout: float, as_json: bool) -> int:
+    """`gander check --replay FILE`."""
+    from pathlib import Path
+
+    from ..conformance.adapters.factory import engine_factory
+    from ..conformance.replay import model_of, read_replay
+    from ..conformance.runner import run_case
+    from ..errors import InputError
+
+    context = click.get_current_context()
+    for name in context.params:
+        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if given and name not in ("replay_file", "import_timeout", "as_json"):
+            (option,) = (each for each in context.command.params if each.name == name)
+            raise InputError(
+                f"--replay FILE says all that {option.opts[0]} would", mend=f"leave out {option.opts[0]}, or --replay"
+            )
+    path = Path(file)
+    replay = read_replay(path)
+    make = engine_factory(replay.engine, dtype=replay.dtype, mode=replay.mode, import_timeout=import_timeout)
+    with progress(f"running {path}"):
+        source = model_of(replay, path)
+        report = run_case(make, replay.case, source, id=replay.check, file=file, mode=replay.mode, seed=replay.seed)
+    return _show(report, as_json)
+
+
+def _show(report: "Report", as_json: bool) -> int:
+    """Print it, and the exit status."""
+    from ..reports import as_data, print_report
+
     if as_json:
         click.echo(json.dumps(as_data(report), indent=2, ensure_ascii=False))
     else:

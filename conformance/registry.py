@@ -8,7 +8,7 @@ from ..errors import InputError, nearest
 from .compare import Tally
 from .context import Context
 
-__all__ = ["CHECKS", "Check", "check", "select"]
+__all__ = ["CHECKS", "Check", "check", "matches", "select"]
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,18 @@ def check(
     return enter
 
 
-def select(only: Iterable[str], skip: Iterable[str], checks: Mapping[str, Check]) -> list[Check]:
-    """The checks whose id matches `only` (all, if it is empty) and not `skip`.
+def matches(id: str, pattern: str) -> bool:
+    """Whether a check is meant by a pattern: an id, a group (`path`), or a glob (`op.*norm`)."""
+    return fnmatchcase(id, pattern) or id.startswith(f"{pattern}.")
 
-    A pattern is an id, a group (`path`), or a glob (`op.*norm`).
-    """
+
+def select(only: Iterable[str], skip: Iterable[str], checks: Mapping[str, Check]) -> list[Check]:
+    """The checks whose id matches `only` (all, if it is empty) and not `skip`."""
 
     def matching(patterns: Iterable[str]) -> set[str]:
         found: set[str] = set()
         for pattern in patterns:
-            hits = {id for id in checks if fnmatchcase(id, pattern) or id.startswith(f"{pattern}.")}
+            hits = {id for id in checks if matches(id, pattern)}
             if not hits:
                 known = {*checks, *(id.split(".")[0] for id in checks)}
                 raise InputError(f"no check {pattern!r}", expected=nearest(pattern, known), mend="gander check --list")

@@ -4,28 +4,46 @@ import shlex
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["CheckResult", "Finding", "ModelReport", "Report", "Status", "replay"]
+__all__ = ["CheckResult", "Finding", "Given", "ModelReport", "Report", "Status", "replay"]
 
 
 class Status(StrEnum):
-    """The verdict of a check, and of a whole run."""
+    """The verdict of a check, and (but for the last two) of a whole run."""
 
     PASS = "PASS"
     FAIL = "FAIL"
     INCOMPLETE = "INCOMPLETE"  # something that had to be compared was not
+    XFAIL = "XFAIL"  # a known failure
+    XPASS = "XPASS"  # called a known failure, but passes
 
     @property
     def exit_code(self) -> int:
         """0 conformant, 1 not, 2 incomplete."""
-        return {Status.PASS: 0, Status.FAIL: 1, Status.INCOMPLETE: 2}[self]
+        return {Status.PASS: 0, Status.FAIL: 1, Status.INCOMPLETE: 2, Status.XFAIL: 0, Status.XPASS: 1}[self]
+
+
+# What each status of a part makes of the whole, the heaviest first.
+_VERDICTS = {
+    Status.FAIL: Status.FAIL,
+    Status.XPASS: Status.FAIL,
+    Status.INCOMPLETE: Status.INCOMPLETE,
+    Status.PASS: Status.PASS,
+    Status.XFAIL: Status.PASS,
+}
 
 
 def _worst(statuses: list[Status]) -> Status:
     """A failure outweighs what is missing, and what is missing outweighs what passed. Nothing at all is not a pass."""
-    for status in (Status.FAIL, Status.INCOMPLETE, Status.PASS):
-        if status in statuses:
-            return status
-    return Status.INCOMPLETE
+    return next((verdict for status, verdict in _VERDICTS.items() if status in statuses), Status.INCOMPLETE)
+
+
+@dataclass(frozen=True)
+class Given:
+    """What an engine was given when it ran a whole text: with the model, enough to run it again."""
+
+    tokens: tuple[int, ...]
+    parts: tuple[int, ...]  # tokens of each call
+    start: str  # zero, random:SEED or finer:SEED (see cases.py)
 
 
 @dataclass(frozen=True)
@@ -38,6 +56,7 @@ class Finding:
     token: int | None = None  # the first token that is wrong
     hint: str = ""  # what it means: "isolated: its inputs agree"
     missing: bool = False  # not wrong but absent: INCOMPLETE, not FAIL
+    given: Given | None = None  # where it is of a whole run
 
 
 @dataclass(frozen=True)
@@ -51,15 +70,18 @@ class CheckResult:
     findings: tuple[Finding, ...]
     seconds: float
     note: str = ""
+    likely: str = ""  # the fault that explains the findings: "GroupNorm eps 1e-5 instead of 64e-5 (explains 99.8 % …)"
+    replay: str = ""  # the file that shows its first finding again, on less
+    xfail: str = ""  # why it is known to fail
 
     @property
     def status(self) -> Status:
-        """FAIL if anything is wrong, INCOMPLETE if anything is missing, else PASS."""
+        """FAIL if anything is wrong, INCOMPLETE if anything is missing, else PASS; XFAIL, XPASS of a known failure."""
         if any(not finding.missing for finding in self.findings):
-            return Status.FAIL
+            return Status.XFAIL if self.xfail else Status.FAIL
         if self.findings or self.compared != self.expected or not self.expected:
             return Status.INCOMPLETE
-        return Status.PASS
+        return Status.XPASS if self.xfail else Status.PASS
 
 
 @dataclass(frozen=True)
@@ -98,6 +120,10 @@ class Report:
         """Tensors that had to be."""
         return sum(check.expected for model in self.models for check in model.checks)
 
+    def count(self, status: Status) -> int:
+        """Checks of that status."""
+        return sum(check.status is status for model in self.models for check in model.checks)
+
     @property
     def status(self) -> Status:
         """The worst of its models."""
@@ -105,5 +131,7 @@ class Report:
 
 
 def replay(report: Report, model: ModelReport, check: CheckResult) -> str:
-    """The command that runs one check again, the same way."""
+    """The command that shows a check's first finding again: its replay file, or else the whole check."""
+    if check.replay:
+        return f"gander check --replay {shlex.quote(check.replay)}"
     return f"{report.command} --model {shlex.quote(model.model)} --only {check.id}"

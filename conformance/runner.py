@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,6 +13,7 @@ from .. import __version__
 from ..checkpoint import Checkpoint
 from ..errors import InputError
 from ..golden import GoldenSet
+from .cases import Case, compare_case, needs, reduced
 from .checks import LOAD_ENGINE
 from .compare import Tally
 from .context import Context
@@ -20,7 +23,7 @@ from .mode import PLAIN, Mode
 from .registry import CHECKS, Check
 from .results import CheckResult, ModelReport, Report
 
-__all__ = ["run"]
+__all__ = ["context_of", "one_thread_if_small", "run", "run_case"]
 
 Progress = Callable[[str], None]
 
@@ -46,21 +49,15 @@ def run(
     reports: list[ModelReport] = []
     engine: Any = None
     for model, checkpoint, golden in models:
-        try:
-            engine = open_engine()
-        except EngineFault as fault:
-            engine = Absent(fault)
-        guard = Guard(engine, checkpoint.config.vocab)
+        engine = _opened(open_engine)
         named = partial(_named, progress, model)
-        context = Context(
-            guard, engine.dtype, frozenset(engine.capabilities), checkpoint, mode, golden, seed, named, open_engine
-        )
+        context = context_of(engine, checkpoint, mode, open_engine, golden=golden, seed=seed, progress=named)
         chosen = [check for check in checks if check.when(context)]
         if reports:  # a formula alone knows no model: once is enough
             chosen = [check for check in chosen if "apply" not in check.needs]
         if not chosen:
             continue
-        with threadpool_limits(1 if context.parameters < SMALL else None):
+        with one_thread_if_small(context):
             results = _check_model(context, chosen)
         reports.append(ModelReport(model, checkpoint.fingerprint(), tuple(results)))
     if not reports:
@@ -72,6 +69,60 @@ def run(
         )
     seconds = time.perf_counter() - began
     return Report(engine.name, engine.dtype, str(mode), __version__, command, tuple(reports), seconds)
+
+
+def run_case(
+    open_engine: Callable[[], Engine],
+    case: Case,
+    source: Checkpoint,
+    *,
+    id: str,
+    file: str,
+    mode: Mode = PLAIN,
+    seed: int = 0,
+) -> Report:
+    """Run one case on a fresh engine, as the check called `id`. `file` is the replay file that it is from.
+
+    `source` is the case's model before it is cut; its fingerprint is the report's.
+    """
+    began = time.perf_counter()
+    engine = _opened(open_engine)
+    context = context_of(engine, reduced(source, case.model, engine.dtype), mode, open_engine, seed=seed)
+    check = Check(id, "a failure that was kept", partial(compare_case, case=case), needs(case), lambda context: True)
+    with one_thread_if_small(context):
+        results = [replace(result, replay=file) for result in _check_model(context, [check])]
+    report = ModelReport(file, source.fingerprint(), tuple(results))
+    seconds = time.perf_counter() - began
+    return Report(engine.name, engine.dtype, str(mode), __version__, "", (report,), seconds)
+
+
+def context_of(
+    engine: Any,
+    checkpoint: Checkpoint,
+    mode: Mode,
+    another: Callable[[], Engine],
+    *,
+    golden: GoldenSet | None = None,
+    seed: int = 0,
+    progress: Progress = lambda message: None,
+) -> Context:
+    """An engine, with nothing loaded yet, and the model that it is to be checked on."""
+    guard = Guard(engine, checkpoint.config.vocab)
+    capabilities = frozenset(engine.capabilities)
+    return Context(guard, engine.dtype, capabilities, checkpoint, mode, golden, seed, progress, another)
+
+
+def _opened(open_engine: Callable[[], Engine]) -> Any:
+    """An engine, or what stands for one that cannot be made."""
+    try:
+        return open_engine()
+    except EngineFault as fault:
+        return Absent(fault)
+
+
+def one_thread_if_small(context: Context) -> AbstractContextManager[object]:
+    """One thread for a model that is too small for a second."""
+    return threadpool_limits(1 if context.parameters < SMALL else None)
 
 
 def _named(progress: Progress, model: str, text: str) -> None:

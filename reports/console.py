@@ -9,7 +9,13 @@ from ..conformance.results import CheckResult, Finding, ModelReport, Report, Sta
 
 __all__ = ["print_report"]
 
-STYLE = {Status.PASS: "green", Status.FAIL: "bold red", Status.INCOMPLETE: "yellow"}
+STYLE = {
+    Status.PASS: "green",
+    Status.FAIL: "bold red",
+    Status.INCOMPLETE: "yellow",
+    Status.XFAIL: "green",
+    Status.XPASS: "bold red",
+}
 INDENT = 6
 SHOWN = 3  # findings of a check; the JSON report has them all
 
@@ -28,6 +34,9 @@ def print_report(report: Report, console: Console) -> None:
     line = Text()
     line.append(report.status, style=STYLE[report.status])
     line.append(f"  compared {report.compared}/{report.expected} tensors in {report.seconds:.1f} s")
+    for status in (Status.XFAIL, Status.XPASS):
+        if number := report.count(status):
+            line.append(f", {number} {status}")
     console.print(line)
 
 
@@ -69,6 +78,19 @@ def _print_findings(report: Report, model: ModelReport, console: Console) -> Non
     for check in wrong[1:]:
         more = f" and {len(check.findings) - 1} more" if len(check.findings) > 1 else ""
         _indented(f"{check.id}: {_place(check.findings[0])}{more}", console)
+        if check.replay:
+            _print_replay(report, model, check, console)
+    for check in model.checks:
+        if check.status is Status.XPASS:
+            console.print()
+            console.print(Text(Status.XPASS, style=STYLE[Status.XPASS]) + Text(f"  {check.id}", style="bold"))
+            _indented(f"passes, but is listed as a known failure: {check.xfail}", console)
+            _indented("take it out of the --xfail file", console)
+    known = [check for check in model.checks if check.status is Status.XFAIL]
+    if known:
+        console.print("\nKnown failures:")
+    for check in known:
+        _indented(f"{check.id}: {check.xfail}", console)
 
 
 def _indented(text: str, console: Console) -> None:
@@ -89,5 +111,11 @@ def _print_finding(report: Report, model: ModelReport, check: CheckResult, findi
     console.print(Text(verdict, style=STYLE[verdict]) + Text(f"  {_place(finding)}", style="bold"))
     _indented(finding.message + (f", {finding.hint}" if finding.hint else ""), console)
     if finding is check.findings[0]:
-        command = f"replay: {replay(report, model, check)}"
-        console.print(Text(" " * INDENT + command), soft_wrap=True)  # one line, to be copied
+        if check.likely:
+            _indented(f"likely: {check.likely}", console)
+        _print_replay(report, model, check, console)
+
+
+def _print_replay(report: Report, model: ModelReport, check: CheckResult, console: Console) -> None:
+    command = f"replay: {replay(report, model, check)}"
+    console.print(Text(" " * INDENT + command), soft_wrap=True)  # one line, to be copied

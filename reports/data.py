@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from ..conformance.results import CheckResult, ModelReport, Report, replay
+from ..conformance.results import CheckResult, ModelReport, Report, Status, replay
 
 __all__ = ["as_data"]
 
@@ -22,6 +22,8 @@ def as_data(report: Report) -> dict[str, Any]:
         "exit": report.status.exit_code,
         "compared": report.compared,
         "expected": report.expected,
+        "xfail": report.count(Status.XFAIL),
+        "xpass": report.count(Status.XPASS),
         "seconds": round(report.seconds, 3),
         "models": [
             {
@@ -44,6 +46,8 @@ def _check(report: Report, model: ModelReport, check: CheckResult) -> dict[str, 
         "of_bound": check.worst if math.isfinite(check.worst) else None,  # JSON has no infinity
         "seconds": round(check.seconds, 3),
         "note": check.note,
+        "xfail": check.xfail,
+        "likely": check.likely,
         "replay": replay(report, model, check),
         "findings": [
             {

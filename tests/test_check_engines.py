@@ -13,7 +13,9 @@ def check(gander: Callable) -> Callable:
 
     def run(name: str, *only: str) -> tuple[dict, int]:
         options = [word for id in only for word in ("--only", id)]
-        typed = gander("check", "-m", "golden:adversarial", "-e", f"py:misbehaving:{name}", "--json", *options)
+        typed = gander(
+            "check", "-m", "golden:adversarial", "-e", f"py:misbehaving:{name}", "--json", "--brief", *options
+        )
         assert typed.err == ""
         return json.loads(typed.out), typed.status
 

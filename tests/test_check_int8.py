@@ -14,7 +14,7 @@ def check(gander: Callable) -> Callable:
 
     def run(engine: str, *only: str, model: str = "golden:adversarial") -> tuple[dict, int]:
         options = [word for id in only for word in ("--only", id)]
-        typed = gander("check", "--quantize", "-m", model, "-e", engine, "--json", *options)
+        typed = gander("check", "--quantize", "-m", model, "-e", engine, "--json", "--brief", *options)
         assert typed.err == ""
         return {check["id"]: check for check in json.loads(typed.out)["models"][0]["checks"]}, typed.status
 

@@ -27,6 +27,7 @@ class Engine(Optimized):
         super().load(replace(checkpoint, config=replace(checkpoint.config, group_norm_eps=1e-5)))
 """)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)  # where the replay files go
     return "py:broken:Engine"
 
 
@@ -40,9 +41,8 @@ def test_a_failure_reads_like_this(gander: Callable, broken_engine: str, monkeyp
     assert re.fullmatch(
         r"      max \|Δ\| \d\.\de[+-]\d\d, bound \d\.\de[+-]\d\d \(\S+×\), isolated: its inputs agree", lines[at + 1]
     )
-    assert lines[at + 2] == (
-        "      replay: gander check --engine py:broken:Engine --model golden:adversarial --only layer.isolated"
-    )
+    assert lines[at + 2] == "      likely: GroupNorm eps 1e-5 instead of 64e-5 (explains 99.9 % of the difference)"
+    assert re.fullmatch(r"      replay: gander check --replay \.gander/replays/[0-9a-f]{8}\.json", lines[at + 3])
     assert re.fullmatch(r"FAIL  compared 444/444 tensors in \d+\.\d s", lines[-1])
     # The fault is in one formula of each block: isolated, nothing else is blamed.
     blamed = {line.split()[1].split(".", 2)[-1] for line in lines if line.startswith("FAIL  blocks")}
@@ -51,7 +51,7 @@ def test_a_failure_reads_like_this(gander: Callable, broken_engine: str, monkeyp
 
 def test_what_is_shown_in_full_is_the_formula(gander: Callable, broken_engine: str) -> None:
     """Of all checks that one fault fails, the report shows the one that names it; the whole model's come in a line."""
-    typed = gander("check", "-m", "golden:narrow", "-e", broken_engine, "--skip", "path")
+    typed = gander("check", "-m", "golden:narrow", "-e", broken_engine, "--skip", "path", "--brief")
     full, also = typed.out.split("Also failing")
     assert re.findall(r"^FAIL  (\S+)", full, re.MULTILINE)[0] == "blocks.0.att.norm"
     assert "--only layer.isolated" in full
