@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -10,8 +11,9 @@ from ..reference import Tap, forward, quantise
 from ..traces import cut
 from .engine import Array, Arrays
 from .mode import Mode
-from .projections import is_input, is_product
-from .tolerances import DRAWS, jitter, round_to
+from .numbers import Formats, System, bounded, plain, rounded, values
+from .projections import is_input
+from .tolerances import DRAWS, error_bounds, jitter, round_to
 
 __all__ = ["Oracle", "Run"]
 
@@ -41,7 +43,7 @@ def _but_inputs_of_products(move: Tap) -> Tap:
 
 
 class Oracle:
-    """The reference on one checkpoint, in the engine's mode. Weights are widened once for each precision.
+    """The reference on one checkpoint, in the engine's mode. Weights are widened once for each number system.
 
     `parts` are the calls that the tokens go in by; for most attention policies it does not matter.
     """
@@ -50,31 +52,39 @@ class Oracle:
         self.config = checkpoint.config
         self._checkpoint = checkpoint
         self._mode = mode
-        self._dtype = dtype  # the engine's
-        self._jitters = [jitter(dtype, draw) for draw in range(1, DRAWS)]
-        self._weights: dict[type[np.floating], Mapping[str, Array]] = {}
+        self._formats = formats = Formats(dtype)  # the engine's
+        self._exact, self._bounded = plain(np.float64), bounded(dtype)
+        self._weights: dict[System, Mapping[str, Array]] = {}
+
+        def handed_on(name: str, value: Any) -> Any:
+            return value.handed_on(formats.of(name))
+
+        # float64 is measured in float32, see tolerances.bounds. INT8 makes its codes of plain numbers.
+        narrow, float32 = rounded("float32" if dtype == "float64" else dtype), plain(np.float32)
+        self._yardsticks: list[tuple[System, Tap]] = [
+            (float32, round_to(dtype)) if mode.quantize else (narrow, handed_on),
+            *((float32, jitter(dtype, draw)) for draw in range(1, DRAWS)),
+        ]
 
     def value(self, tokens: Sequence[int], start: Mapping[str, Array], parts: Sequence[int]) -> Run:
         """The reference in float64: what is right."""
-        return self._run(np.float64, tokens, start, parts, _as_it_is)
+        return self._run(self._exact, tokens, start, parts)
 
     def yardsticks(self, tokens: Sequence[int], start: Mapping[str, Array], parts: Sequence[int]) -> list[Run]:
-        """The reference in the engine's precision (float64 is measured in float32, see tolerances.bounds)."""
-        return [self._run(np.float32, tokens, start, parts, move) for move in (round_to(self._dtype), *self._jitters)]
+        """The reference in the engine's precision: rounded where it would round, and jittered."""
+        return [self._run(system, tokens, start, parts, move) for system, move in self._yardsticks]
 
     def isolated(
         self, tokens: Sequence[int], start: Mapping[str, Array], parts: Sequence[int], taps: Mapping[str, Array]
-    ) -> tuple[Run, list[Run]]:
-        """Value and yardsticks of each formula on the engine's own inputs.
+    ) -> tuple[Run, Arrays]:
+        """Each formula on the engine's own inputs: its value, and the bound of each row of its result.
 
         Every formula's result is recorded, then the engine's tap takes its place as input of the next: an error shows
         where it is made and nowhere else.
         """
-        value, runs = self._on_taps(tokens, start, parts, taps, (_as_it_is, *self._jitters))
-        if self._mode.quantize:  # a product of moved inputs would have other codes
-            exact = {name: value for name, value in runs[0].taps.items() if is_product(name)}
-            runs = [Run(run.taps | exact, run.state) for run in runs]
-        return value, runs
+        run = self._run(self._bounded, tokens, start, parts, given=taps)
+        bound = {name: error_bounds(x, self._formats.of(name)).max(axis=-1) for name, x in run.taps.items()}
+        return _plain(run), bound
 
     def with_codes(
         self, tokens: Sequence[int], start: Mapping[str, Array], parts: Sequence[int], taps: Mapping[str, Array]
@@ -86,27 +96,18 @@ class Oracle:
         reference itself would have put in is shown, to be compared.
         """
         inputs = {name: value for name, value in taps.items() if is_input(name)}
-        moves = [_but_inputs_of_products(move) for move in (round_to(self._dtype), *self._jitters)]
-        return self._on_taps(tokens, start, parts, inputs, moves)
+        yardsticks = [(system, _but_inputs_of_products(move)) for system, move in self._yardsticks]
+        value = self._run(self._exact, tokens, start, parts, given=inputs)
+        return value, [self._run(system, tokens, start, parts, move, inputs) for system, move in yardsticks]
 
-    def _on_taps(
-        self,
-        tokens: Sequence[int],
-        start: Mapping[str, Array],
-        parts: Sequence[int],
-        taps: Mapping[str, Array],
-        moves: Sequence[Tap],
-    ) -> tuple[Run, list[Run]]:
-        value = self._run(np.float64, tokens, start, parts, _as_it_is, taps)
-        return value, [self._run(np.float32, tokens, start, parts, move, taps) for move in moves]
-
+    @np.errstate(all="ignore")  # an engine's infinities and NaN are the comparison's to judge
     def _run(
         self,
-        kind: type[np.floating],
+        system: System,
         tokens: Sequence[int],
         start: Mapping[str, Array],
         parts: Sequence[int],
-        move: Tap,
+        move: Tap = _as_it_is,
         given: Mapping[str, Array] = NOTHING,
     ) -> Run:
         """Every formula's result, and the state. `move` is what becomes of a value before the next formula gets it.
@@ -123,16 +124,24 @@ class Oracle:
                 shown.setdefault(name, []).append(value)
                 return value
             shown.setdefault(name, []).append(value)
-            return move(name, given[name][begin : begin + len(value)].astype(kind))
+            return move(name, system(name, given[name][begin : begin + len(value)]))
 
-        state = {name: value.astype(kind) for name, value in start.items()}
+        state = {name: system(name, value) for name, value in start.items()}
         for begin, call in cut(tokens, parts):  # noqa: B007, the tap looks at it
-            _, state = forward(self._of(kind), self.config, call, state, tap, self._mode.attention)
+            _, state = forward(self._of(system), self.config, call, state, tap, self._mode.attention)
         taps = {name: calls[0] if len(calls) == 1 else np.concatenate(calls) for name, calls in shown.items()}
-        return Run(taps, state)
+        run = Run(taps, state)
+        return run if system is self._bounded else _plain(run)
 
-    def _of(self, kind: type[np.floating]) -> Mapping[str, Array]:
-        if kind not in self._weights:
-            weights = self._checkpoint.weights(kind)
-            self._weights[kind] = quantise(weights) if self._mode.quantize else weights
-        return self._weights[kind]
+    def _of(self, system: System) -> Mapping[str, Array]:
+        if system not in self._weights:
+            weights = self._checkpoint.weights(system.kind)
+            held = quantise(weights) if self._mode.quantize else weights
+            self._weights[system] = {name: system(name, value) for name, value in held.items()}
+        return self._weights[system]
+
+
+def _plain(run: Run) -> Run:
+    """With numpy's own arrays for its values."""
+    taps, state = ({name: values(x) for name, x in shown.items()} for shown in (run.taps, run.state))
+    return Run(taps, state)

@@ -1,27 +1,38 @@
 """How far an engine may be from the reference. Every tolerance of the harness is here, each with its reason.
 
-The yardstick is the reference itself, run a second time in the engine's own precision: what that run loses against
-float64 is the noise an honest engine may have too. A bound is a multiple of the noise, row by row (a row is one token's
-values, or one head's where a tensor has heads), so that a loud head does not hide a quiet one.
+One formula on the engine's own inputs (isolated): its arithmetic says what rounding may do (`numbers/bounded.py`), and
+`error_bounds` are a number of standard deviations of that.
+
+A whole run, from the tokens on (cumulative): the yardstick is the reference itself, run a second time in the engine's
+own precision (`numbers/rounded.py`). What that run loses against float64 is the noise an honest engine may have too,
+and `bounds` is a multiple of it.
+
+Both are kept row by row (a row is one token's values, or one head's where a tensor has heads), so that a loud head does
+not hide a quiet one.
 """
 
 import zlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
 
 from .engine import Array
+from .numbers import UNIT_ROUNDOFF, Format, handed_on
 
 __all__ = [
+    "DEVIATIONS",
     "DRAWS",
+    "MARGIN",
     "SAFETY",
     "TIE",
     "TRACE",
     "UNIT_ROUNDOFF",
     "bounds",
     "cost_allowed",
+    "error_bounds",
     "jitter",
     "round_to",
     "row_errors",
@@ -29,8 +40,13 @@ __all__ = [
     "trace_bounds",
 ]
 
-# Half the distance from 1 to the next number.
-UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+# Standard deviations of a formula's rounding error. A number's rounding is u of it at the most, which is √3 standard
+# deviations; the sum of many is normal, and beyond four is one in sixteen thousand.
+DEVIATIONS = 4.0
+
+# For what the probabilities leave out: a program's order of adding may have larger partial sums than a random one, a
+# formula may be written otherwise (x · 1/√y for x / √y, 2^x for e^x), a library's function may be worse than most.
+MARGIN = 2.0
 
 # Half the distance between the smallest numbers: what rounding moves a number that is nearly zero by.
 UNDERFLOW = {"float64": 2.0**-1075, "float32": 2.0**-150, "float16": 2.0**-25, "bfloat16": 2.0**-134}
@@ -50,6 +66,11 @@ TIE = 4.0 / SAFETY
 # is within 1.6e-5 of the logits' standard deviation; 1e-4 leaves a factor of six. float64 has the same factor over the
 # trace's own float32 storage (2⁻²⁴).
 TRACE = {"float32": 1e-4, "float64": 6 * 2.0**-24}
+
+
+def error_bounds(result: Any, format: Format) -> Array:
+    """The largest |engine − value| allowed to each element of a formula's result, a Bounded, when it is handed on."""
+    return MARGIN * DEVIATIONS * np.sqrt(handed_on(result, format))
 
 
 def row_errors(got: Array, want: Array) -> Array:

@@ -13,7 +13,6 @@ from ..compare import Tally
 from ..context import Context
 from ..guard import EngineFault, Guard
 from ..registry import check
-from ..tolerances import bounds
 from ..whole import compare_run
 
 
@@ -25,11 +24,7 @@ def isolated(context: Context, tally: Tally) -> str | None:
         got = context.engine_run(context.layer_tokens, parts)
         usable = context.usable(got, len(context.layer_tokens))
         calls = context.calls(parts, context.zero)
-        value, yardsticks = context.oracle.isolated(context.layer_tokens, context.zero, calls, usable)
-        bound = {
-            name: bounds(want, [run.taps[name] for run in yardsticks], context.dtype)
-            for name, want in value.taps.items()
-        }
+        value, bound = context.oracle.isolated(context.layer_tokens, context.zero, calls, usable)
         tally.tensors(got, value.taps, bound, path=path_name(parts), hint="isolated: its inputs agree")
     return _paths(context)
 

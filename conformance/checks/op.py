@@ -12,15 +12,15 @@ import hypothesis
 import numpy as np
 from hypothesis import strategies as st
 
-from ...reference import Tap
 from ..compare import Tally
 from ..context import Context
 from ..engine import Array, Arrays
 from ..guard import EngineFault
+from ..numbers import Formats, bounded
 from ..ops import OPS, Op
 from ..registry import check
 from ..results import Finding
-from ..tolerances import DRAWS, bounds, jitter, round_to
+from ..tolerances import error_bounds, round_to
 
 EXAMPLES = 30
 
@@ -330,17 +330,10 @@ def _example(property: Property, sizes: Sizes, context: Context) -> Tally:
     def ask(asked: Arrays) -> Arrays:
         return context.engine.apply(op.name, {name: value.copy() for name, value in asked.items()})
 
-    def answer(kind: type, move: Tap = lambda name, value: value) -> Arrays:
-        return op({name: value if value.dtype.kind == "i" else move(name, value.astype(kind))
-                   for name, value in inputs.items()})  # fmt: skip
-
-    got, value = ask(inputs), answer(np.float64)
-    jitters = [jitter(context.dtype, draw) for draw in range(1, DRAWS)]
-    yardsticks = [answer(np.float32), *(answer(np.float32, move) for move in jitters)]
-    bound = {
-        name: bounds(want, [run[name] for run in yardsticks], context.dtype, token_axis=name != "state")
-        for name, want in value.items()
-    }
+    got, held, formats = ask(inputs), bounded(context.dtype), Formats(context.dtype)
+    answer: Any = op({name: held(name, value) for name, value in inputs.items()})
+    value = {name: want.value for name, want in answer.items()}
+    bound = {name: error_bounds(want, formats.of(name)).max(axis=-1) for name, want in answer.items()}
     tally = Tally()
     where = f"op.{op.name}"
     for name, want in value.items():
