@@ -33,13 +33,14 @@ def score(only: tuple[str, ...], page: str | None, as_json: bool) -> int:
     Exit status: 0 if every fault is found, no right variant is taken for one, and every check finds something; else 1.
     """
     from fnmatch import fnmatchcase
+    from pathlib import Path
 
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from ..conformance.mutants import MUTANTS, TOKENIZERS
     from ..conformance.scoring import score as run
-    from ..errors import InputError, nearest
+    from ..errors import InputError
     from ..reports.mutants import matrix_as_json, print_matrix, write_matrix
     from ..vocabulary import find_vocabulary
 
@@ -51,8 +52,9 @@ def score(only: tuple[str, ...], page: str | None, as_json: bool) -> int:
     if tokenizers:
         find_vocabulary()  # which they need, and which may not be there
     if not chosen and not tokenizers:
-        known = [*(mutant.id for mutant in MUTANTS), *(mutant.id for mutant in TOKENIZERS)]
-        raise InputError(f"no mutant {only[0]!r}", expected=nearest(only[0], known), mend="gander mutants list")
+        raise InputError(f"no mutant {only[0]!r}", expected="an id, or a glob like wkv7.*", mend="gander mutants list")
+    if page and not Path(page).parent.is_dir():  # at once, not after ten minutes
+        raise InputError(f"no folder {Path(page).parent}", mend="make it first, or write elsewhere")
     columns = MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)

@@ -14,7 +14,6 @@ from tabulate import tabulate
 from ..conformance.mutants import Mutant, TokenizerMutant
 from ..conformance.scoring import Matrix, Row
 from ..conformance.weak import WEAK
-from ..errors import InputError
 
 __all__ = ["matrix_as_json", "print_matrix", "print_mutants", "write_matrix"]
 
@@ -163,8 +162,6 @@ Other ways to write the same formula. No check may fail.
 def write_matrix(matrix: Matrix, path: str) -> None:
     """The page, whole or not at all."""
     target = Path(path)
-    if not target.parent.is_dir():
-        raise InputError(f"no folder {target.parent}", mend="make it first, or write elsewhere")
     with tempfile.NamedTemporaryFile("w", dir=target.parent, delete=False, encoding="utf-8") as file:
         file.write(_page(matrix))
     os.replace(file.name, target)
