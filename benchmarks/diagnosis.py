@@ -14,7 +14,6 @@ from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
-import numpy as np
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -27,10 +26,8 @@ from gander.golden import open_model
 from gander.traces import Trace, op_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from meta.implants import IMPLANTS, PAIRS, UNKNOWN, implanted
+from meta.implants import IMPLANTS, PAIRS, PARTS, TOKENS, UNKNOWN, implanted
 
-TOKENS = tuple(np.random.default_rng(3).integers(0, 512, 66).tolist())
-PARTS = (33, 1, 32)
 STREAM = {"emb", "mid", "out", "logits"}
 SHOWN = {
     "every tap": lambda name: True,

@@ -66,8 +66,6 @@ def command(
     from hypothesis.configuration import set_hypothesis_home_dir
 
     from ..conformance.adapters.factory import engine_factory
-    from ..conformance.kept import with_replays
-    from ..conformance.likely import with_likely
     from ..conformance.mode import Mode
     from ..conformance.registry import CHECKS, select
     from ..conformance.results import Status
@@ -115,6 +113,9 @@ def command(
         report = with_known(report, known)
         trouble = ""
         if not brief and report.status is Status.FAIL:
+            from ..conformance.kept import with_replays  # and with them every mutant: only a failure needs them
+            from ..conformance.likely import with_likely
+
             report = with_likely(report, opened, make, mode=mode, seed=seed, progress=report_progress)
             report, trouble = with_replays(
                 report, opened, make, engine=engine, dtype=dtype, mode=mode, seed=seed, progress=report_progress

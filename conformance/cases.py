@@ -3,9 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-import numpy as np
-import torch
-
 from ..checkpoint import Checkpoint, Config
 from ..checkpoint.names import block_of
 from ..checkpoint.synthetic import synthesize
@@ -14,6 +11,7 @@ from ..traces import path_name
 from .compare import Tally
 from .context import Context, end_to_end
 from .engine import Array
+from .finer import finer_state, finer_weights
 from .registry import CHECKS
 from .whole import compare_run
 
@@ -28,9 +26,6 @@ COMPARE = {
 }
 
 MADE = "recipe:"  # before the name of a golden model: its recipe, in other sizes
-
-# What makes a number that is exact in 16 bits need all of float32.
-FINER = 1 + 2**-12
 
 
 @dataclass(frozen=True)
@@ -75,17 +70,12 @@ def config_of(source: Config, model: Model) -> Config:
 
 
 def reduced(source: Checkpoint, model: Model, dtype: str) -> Checkpoint:
-    """The source without the blocks that the model leaves out, its weights finer if they are to be.
-
-    Finer weights are rounded to an engine's 16 bits first, as it may.
-    """
+    """The source without the blocks that the model leaves out, its weights finer if they are to be."""
     config = config_of(source.config, model)
     dropped = {*source.config.blocks, *source.config.skipped} - {*config.blocks} if config != source.config else set()
     tensors = {name: tensor for name, tensor in source.tensors.items() if block_of(name) not in dropped}
-    if model.finer:
-        kind = getattr(torch, dtype)
-        tensors = {name: (tensor.float() * FINER).to(kind).float() for name, tensor in tensors.items()}
-    return replace(source, config=config, tensors=tensors)
+    cut = replace(source, config=config, tensors=tensors)
+    return finer_weights(cut, dtype) if model.finer else cut
 
 
 def needs(case: Case) -> frozenset[str]:
@@ -135,4 +125,4 @@ def _start(context: Context, start: str) -> Mapping[str, Array] | None:
         return None
     kind, _, seed = start.partition(":")
     drawn = context.start(int(seed))
-    return drawn if kind == "random" else {name: (value * FINER).astype(np.float32) for name, value in drawn.items()}
+    return drawn if kind == "random" else finer_state(drawn)

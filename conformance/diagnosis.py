@@ -14,7 +14,7 @@ import numpy as np
 from ..checkpoint import Checkpoint, Config
 from ..errors import InputError
 from ..golden import start_of
-from ..traces import DENSE, Trace, parse_attention, parse_path
+from ..traces import DENSE, Trace, entering, parse_attention, parse_path
 from .context import LARGE
 from .engine import Array, Arrays
 from .mode import Mode
@@ -99,8 +99,7 @@ class _Case:
         }
         run = _around(self.block, self.checkpoint.config) if self.block else ()
         if len(run) == 3:  # what follows on block 0 is not the block behind it
-            blocks = self.checkpoint.config.blocks
-            taps["blocks.0.out"] = taps[_out(blocks[blocks.index(run[1]) - 1])]
+            taps["blocks.0.out"] = taps[entering(run[1], self.checkpoint.config.blocks)]
         return taps
 
     @cached_property
@@ -226,11 +225,6 @@ def _around(block: str, config: Config) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*before[:1], *before[-1:], block)))
 
 
-def _out(block: str) -> str:
-    """The tap that a block ends with."""
-    return f"{block}.out" if block.startswith("blocks.") else f"{block}.end"
-
-
 def _one_block(case: _Case, where: str) -> _Case:
     """The case of the block that `where` is in, if the trace shows what goes into it and the one before."""
     config = case.checkpoint.config
@@ -238,9 +232,7 @@ def _one_block(case: _Case, where: str) -> _Case:
     if not block:
         return case
     run = _around(block, config)
-    needed = {"emb"} if len(run) == 1 else {"emb", "blocks.0.att.v", _out(run[-2])}
-    if len(run) == 3:
-        needed.add(_out(config.blocks[config.blocks.index(run[1]) - 1]))
+    needed = {entering(each, config.blocks) for each in run} | ({"blocks.0.att.v"} if len(run) > 1 else set())
     return replace(case, block=block) if needed <= case.trace.tensors.keys() else case
 
 

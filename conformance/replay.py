@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 
 from ..checkpoint import Checkpoint, Config
 from ..errors import InputError, nearest
+from ..files import whole
 from ..golden import NAMES
 from ..traces import check_tokens, parse_attention, path_name
 from .cases import COMPARE, MADE, Case, Model, source_of
@@ -52,12 +52,8 @@ def write_replay(replay: Replay, folder: Path) -> Path:
     data["found"].pop("message")  # whose last digit may be another on another machine
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{hashlib.sha256(json.dumps(data).encode()).hexdigest()[:8]}.json"
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
+    with whole(path) as partial:
         partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)  # is gone already, unless something stopped this
     return path
 
 

@@ -2,7 +2,7 @@
 Gaussian one with a single head, and greedy tokens alone."""
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -105,6 +105,7 @@ def _model(name: str) -> tuple[Checkpoint, Array, Array]:
 
 
 def _logits(name: str, mutant: Mutant) -> bool:
+    """Whether the mutant's logits are within the reference's bounds."""
     model, want, bound = _model(name)
     guard = Guard(Port(mutant), model.config.vocab)
     guard.load(model)
@@ -119,7 +120,8 @@ def _greedy_reference() -> tuple[int, ...]:
     return _continue(lambda tokens, state: forward(weights, model.config, tokens, state), initial_state(model.config))
 
 
-def _greedy(name: str, mutant: Mutant) -> bool:
+def _greedy(mutant: Mutant) -> bool:
+    """Whether the mutant chooses the reference's tokens."""
     model = open_model("golden:adversarial")
     port = Port(mutant)
     port.load(model)
@@ -138,7 +140,11 @@ def _continue(run: Callable[..., tuple[Array, Mapping[str, Array]]], state: Mapp
     return tuple(chosen)
 
 
-_GATES: Mapping[str, Callable[[str, Mutant], bool]] = {"untrained": _logits, "one head": _logits, "greedy": _greedy}
+_GATES: Mapping[str, Callable[[Mutant], bool]] = {
+    "untrained": partial(_logits, "untrained"),
+    "one head": partial(_logits, "one head"),
+    "greedy": _greedy,
+}
 
 WEAK = {
     "untrained": "logits of 40 tokens of an RWKV-7 as RWKV-LM initialises it",
@@ -153,6 +159,6 @@ def missed(gate: str, mutant: Mutant) -> bool:
         return True
     try:
         with np.errstate(all="ignore"):
-            return _GATES[gate](gate, mutant)
+            return _GATES[gate](mutant)
     except Exception:  # it breaks down: nobody misses that
         return False

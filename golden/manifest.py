@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..files import whole
 from ..traces import Trace, read
 
 __all__ = ["GOLDEN", "MANIFEST", "GoldenSet", "GoldenTrace", "Manifest", "read_manifest", "sha256", "write_manifest"]
@@ -109,9 +110,8 @@ def write_manifest(folder: Path, models: Sequence[GoldenSet]) -> None:
     for entry in entries:
         del entry["folder"]
     text = _readable({"version": VERSION, "models": entries}) + "\n"
-    partial = folder / f"{MANIFEST}.partial"
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(folder / MANIFEST)
+    with whole(folder / MANIFEST) as partial:
+        partial.write_text(text, encoding="utf-8")
 
 
 def sha256(path: Path) -> str:

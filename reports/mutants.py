@@ -1,8 +1,6 @@
 """The kill matrix for a terminal, as JSON, and as a page."""
 
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from tabulate import tabulate
 from ..conformance.mutants import Mutant, TokenizerMutant
 from ..conformance.scoring import Matrix, Row
 from ..conformance.weak import WEAK
+from ..files import whole
 
 __all__ = ["matrix_as_json", "print_matrix", "print_mutants", "write_matrix"]
 
@@ -161,10 +160,8 @@ Other ways to write the same formula. No check may fail.
 
 def write_matrix(matrix: Matrix, path: str) -> None:
     """The page, whole or not at all."""
-    target = Path(path)
-    with tempfile.NamedTemporaryFile("w", dir=target.parent, delete=False, encoding="utf-8") as file:
-        file.write(_page(matrix))
-    os.replace(file.name, target)
+    with whole(Path(path)) as partial:
+        partial.write_text(_page(matrix), encoding="utf-8")
 
 
 def _page(matrix: Matrix) -> str:

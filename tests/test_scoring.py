@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from gander.conformance.mutants import MUTANTS, Mutant
+from gander.conformance.checks.op import PROPERTIES, Sizes
+from gander.conformance.mutants import MUTANTS, Mutant, Port
 from gander.conformance.mutants.graft import calls, graft
+from gander.conformance.ops import INT8_OPS, OPS, Op
 from gander.conformance.scoring import Matrix, Row
 from gander.reference import channel_mix, forward, gate, sigmoid
 from gander.reports.mutants import print_matrix
@@ -55,6 +57,28 @@ def test_else_it_fails_and_says_why(wrong: Matrix, said: str, capsys: pytest.Cap
 def test_a_check_that_only_an_equal_variant_fails_finds_no_fault() -> None:
     accused = matrix(row(FAULT, "op.k_update"), row(EQUAL, "path.split"))
     assert accused.idle == ["path.split"]
+
+
+SIZES = Sizes(T=5, H=2, N=32, rank=7, seed=0, regime="ordinary")
+MATRICES = {"x": np.eye(3, 64, dtype=np.float32), "weight": np.eye(16, 64, dtype=np.float32)}
+ASKED = [
+    pytest.param(mutant, op, id=f"{mutant.id}-{op.name}")
+    for mutant in MUTANTS
+    for op in (*OPS.values(), *INT8_OPS.values())
+    if calls(op.function) & mutant.formulas.keys()
+]
+
+
+@pytest.mark.parametrize(("mutant", "op"), ASKED)
+def test_a_mutant_answers_an_op_wrongly_it_does_not_break_down(mutant: Mutant, op: Op) -> None:
+    """A check that only finds a mutant's own mistakes as a program has not found the fault."""
+    if op.name in OPS:
+        inputs = PROPERTIES[op.name].draw(SIZES, np.random.default_rng(0))
+    else:
+        inputs = {name: MATRICES[name] for name in op.inputs}
+    with np.errstate(all="ignore"):
+        answer = Port(mutant).apply(op.name, inputs)
+    assert answer.keys() == set(op.outputs)
 
 
 def test_the_command_scores_some(gander: Callable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

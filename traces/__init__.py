@@ -3,7 +3,18 @@
 from .attention import DENSE, POLICIES, Capped, Dense, Memory, Moba, Package, Policy, parse_attention
 from .file import SCHEMA, Trace, read, write
 from .paths import cut, parse_path, path_name
-from .taps import OPTIONAL_TAPS, Tensor, block_order, block_tensors, named, op_of, skipped, state_tensors, taps
+from .taps import (
+    OPTIONAL_TAPS,
+    Tensor,
+    block_order,
+    block_tensors,
+    entering,
+    named,
+    op_of,
+    skipped,
+    state_tensors,
+    taps,
+)
 from .tokens import check_tokens, parse_tokens
 
 __all__ = [
@@ -23,6 +34,7 @@ __all__ = [
     "block_tensors",
     "check_tokens",
     "cut",
+    "entering",
     "named",
     "op_of",
     "parse_attention",

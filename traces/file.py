@@ -14,6 +14,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from ..errors import InputError, nearest
+from ..files import whole
 from .attention import parse_attention
 from .taps import Tensor, named
 
@@ -122,17 +123,13 @@ def write(path: str | os.PathLike[str], trace: Trace) -> None:
         header[name] = {"dtype": entry.dtype, "shape": entry.shape, "data_offsets": [entry.begin, entry.end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # the numbers start on a multiple of eight bytes
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
-        with partial.open("wb") as file:
+        with whole(path) as partial, partial.open("wb") as file:
             file.write(struct.pack("<Q", len(text)) + text)
             for array in arrays.values():
                 file.write(array.tobytes())
-        partial.replace(path)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from error
-    finally:
-        partial.unlink(missing_ok=True)  # is gone already, unless something stopped this, an interrupt included
 
 
 def _contents(path: Path) -> tuple[dict[str, str], dict[str, _Stored], memoryview]:

@@ -5,7 +5,7 @@ The recurrent state S is [value, key]. `blocks.{i}` are RWKV-7's blocks, `moba.{
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import InputError, nearest
@@ -15,6 +15,7 @@ __all__ = [
     "Tensor",
     "block_order",
     "block_tensors",
+    "entering",
     "named",
     "op_of",
     "skipped",
@@ -127,6 +128,15 @@ def taps(layers: int, attention_layers: int = 0) -> list[Tensor]:
     order = block_order(layers, attention_layers)
     blocks = [Tensor(f"{block}.{name}", axes) for block in order for name, axes in _kind(block, _BLOCK, _ATTENTION)]
     return [*_BEFORE, *blocks, *_AFTER]
+
+
+def entering(block: str, order: Sequence[str]) -> str:
+    """The tap that goes into a block of that order: the residual stream as what is before it leaves it."""
+    at = order.index(block)
+    if at == 0:
+        return _BEFORE[-1].name
+    last, _ = _kind(order[at - 1], _BLOCK, _ATTENTION)[-1]
+    return f"{order[at - 1]}.{last}"
 
 
 def state_tensors(layers: int, attention_layers: int = 0) -> list[Tensor]:

@@ -7,10 +7,10 @@ library merges pairs by rank instead, and would give other ids.
 import os
 from base64 import b64encode
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from ..errors import InputError, nearest
+from ..files import whole
 from .vocabulary import END_OF_TEXT, Vocabulary
 
 __all__ = ["END_OF_TEXT_SPELLED", "FORMS", "MNN_MAGIC", "MNN_TIKTOKEN", "export"]
@@ -52,15 +52,11 @@ def export(vocabulary: Vocabulary, path: str | os.PathLike[str], form: str, *, f
         raise InputError(f"{path} is a folder", expected="the name of a file to write")
     if os.path.lexists(path) and not force:
         raise InputError(f"{path} exists already", mend="--force overwrites it")
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
-        partial.write_bytes(FORMS[form](vocabulary).encode())
-        partial.replace(path)
+        with whole(path) as partial:
+            partial.write_bytes(FORMS[form](vocabulary).encode())
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from error
-    finally:
-        with suppress(OSError):
-            partial.unlink()  # is gone already, unless something stopped this, an interrupt included
     if form == "mnn":
         return (f"the text {END_OF_TEXT_SPELLED} becomes the id 0 there; gander encodes it as ordinary text",)
     return ("for a reader that takes the longest match; OpenAI's tiktoken merges by rank and gives other ids",)

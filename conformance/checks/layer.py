@@ -6,11 +6,10 @@ from the tokens: an error shows everything it leads to.
 
 from dataclasses import replace
 
-import torch
-
 from ...traces import path_name
 from ..compare import Tally
 from ..context import Context
+from ..finer import finer_weights
 from ..guard import EngineFault, Guard
 from ..registry import check
 from ..whole import compare_run
@@ -46,11 +45,7 @@ def weights(context: Context, tally: Tally) -> str | None:
 
     For a 16-bit engine they are rounded to its dtype first, since it may.
     """
-    dtype = getattr(torch, context.dtype)
-    tensors = {
-        name: (tensor.float() * (1 + 2**-12)).to(dtype).float() for name, tensor in context.checkpoint.tensors.items()
-    }
-    finer = replace(context.checkpoint, tensors=tensors)
+    finer = finer_weights(context.checkpoint, context.dtype)
     tokens, parts = context.tokens[:9], (9,)
     try:
         engine = Guard(context.another(), context.config.vocab)

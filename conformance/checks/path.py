@@ -14,6 +14,7 @@ from ...traces import Capped, path_name
 from ..compare import Tally
 from ..context import Context, joined, splits
 from ..engine import Arrays
+from ..finer import finer_state
 from ..guard import EngineFault
 from ..registry import check
 from ..whole import compare_run
@@ -62,7 +63,7 @@ def start(context: Context, tally: Tally) -> str | None:
     """A transposed state shows only if it is not symmetric, and an ignored one only if it is not zero."""
     begin = context.start(context.seed)
     if context.dtype == "float32":  # drawn exact in 16 bits; now it needs all of float32
-        begin = {name: (value * (1 + 2**-12)).astype(np.float32) for name, value in begin.items()}
+        begin = finer_state(begin)
     for parts in ((1,), (19,), (1,) * 5, (3, 16)):
         tokens = context.tokens[: sum(parts)]
         state = context.engine.import_state(begin)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ... import traces
 from ...checkpoint import Checkpoint
 from ...traces import op_of
 from ..engine import Array
@@ -43,11 +44,7 @@ class Block:
 
 def entering(port: Port, block: str, seen: Mapping[str, Array]) -> Array:
     """The residual stream as it enters `block`."""
-    at = port.config.blocks.index(block)
-    if at == 0:
-        return seen["emb"]
-    before = port.config.blocks[at - 1]
-    return seen[f"{before}.{'end' if before.startswith('moba.') else 'out'}"]
+    return seen[traces.entering(block, port.config.blocks)]
 
 
 def instead(**formulas: Callable[[Block, Array], Array]) -> dict[str, Callable[..., Any]]:

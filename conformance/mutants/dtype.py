@@ -8,9 +8,9 @@ import numpy as np
 from ... import reference
 from ...reference.attention import attend
 from ..engine import Array, Arrays
-from ..tolerances import round_to
 from .mutant import Mutant
 from .port import Port
+from .precision import kept_in
 
 __all__ = ["MUTANTS"]
 
@@ -20,43 +20,30 @@ RIGHT = {
     "stream": "what a formula gives is handed on in the precision that the engine claims",
     "sums": "sums are added up in float32 at least",
 }
-BFLOAT16, FLOAT16 = round_to("bfloat16"), round_to("float16")
-NAMES = {"bfloat16": BFLOAT16, "float16": FLOAT16}
-Round = Callable[[str, Array], Array]
-
-
-def kept(value: Array, keep: Round) -> Array:
-    """Rounded, in the dtype it had."""
-    with np.errstate(over="ignore"):
-        return keep("", value).astype(value.dtype)
-
-
-def tf32(name: str, value: Array) -> Array:
-    """To 11 significant bits, as tensor cores take a float32."""
-    fraction, exponent = np.frexp(value.astype(np.float32))
-    return np.ldexp(np.rint(fraction * 2**11) / np.float32(2**11), exponent)
+BFLOAT16, FLOAT16 = "bfloat16", "float16"
+DTYPES = (BFLOAT16, FLOAT16)
 
 
 # --- state
 
 
-def carried(part: str, keep: Round) -> Mapping[str, Callable[..., Any]]:
+def carried(part: str, dtype: str) -> Mapping[str, Callable[..., Any]]:
     """Rounded between calls."""
 
     def carry(port: Port, before: Arrays, after: Arrays) -> Arrays:
-        return {name: kept(value, keep) if name.endswith(part) else value for name, value in after.items()}
+        return {name: kept_in(dtype, value) if name.endswith(part) else value for name, value in after.items()}
 
     return {"carry": carry}
 
 
-def stored(keep: Round) -> Mapping[str, Callable[..., Any]]:
+def stored(dtype: str) -> Mapping[str, Callable[..., Any]]:
     """S is rounded after every token."""
 
     def wkv7(r: Array, w: Array, k: Array, v: Array, kk: Array, a: Array, state: Array) -> tuple[Array, Array]:
         y = np.empty_like(v)
         for t in range(len(r)):
             y[t], state = one_token(t, r, w, k, v, kk, a, state)
-            state = kept(state, keep)
+            state = kept_in(dtype, state)
         return y, state
 
     return {"wkv7": wkv7}
@@ -73,7 +60,7 @@ def read_in_bfloat16(r: Array, w: Array, k: Array, v: Array, kk: Array, a: Array
     y = np.empty_like(v)
     for t in range(len(r)):
         _, state = one_token(t, r, w, k, v, kk, a, state)
-        y[t] = (kept(state, BFLOAT16) @ r[t, :, :, None])[..., 0]
+        y[t] = (kept_in(BFLOAT16, state) @ r[t, :, :, None])[..., 0]
     return y, state
 
 
@@ -84,7 +71,7 @@ def written_in_bfloat16(
     y, nothing = np.empty_like(v), np.zeros_like(k)
     for t in range(len(r)):
         _, state = one_token(t, r, w, nothing, nothing, kk, a, state)
-        state = state + kept(v[t, :, :, None] * k[t, :, None, :], BFLOAT16)
+        state = state + kept_in(BFLOAT16, v[t, :, :, None] * k[t, :, None, :])
         y[t] = (state @ r[t, :, :, None])[..., 0]
     return y, state
 
@@ -92,11 +79,11 @@ def written_in_bfloat16(
 # --- formulas
 
 
-def result(name: str, keep: Round) -> Mapping[str, Callable[..., Any]]:
+def result(name: str, dtype: str) -> Mapping[str, Callable[..., Any]]:
     """What the reference's function of that name gives, rounded."""
 
     def formula(*inputs: Array) -> Array:
-        return kept(getattr(reference, name)(*inputs), keep)
+        return kept_in(dtype, getattr(reference, name)(*inputs))
 
     return {name: formula}
 
@@ -113,11 +100,11 @@ def inside(name: str, kind: type[np.floating]) -> Mapping[str, Callable[..., Any
     return {name: formula}
 
 
-def factors(keep: Round) -> Mapping[str, Callable[..., Any]]:
+def factors(dtype: str) -> Mapping[str, Callable[..., Any]]:
     """Both factors of a projection are rounded, its sums are not."""
 
     def linear(x: Array, weight: Array) -> Array:
-        return reference.linear(kept(x, keep), kept(weight, keep))
+        return reference.linear(kept_in(dtype, x), kept_in(dtype, weight))
 
     return {"linear": linear}
 
@@ -125,13 +112,11 @@ def factors(keep: Round) -> Mapping[str, Callable[..., Any]]:
 def squares_in_float16(k: Array, k_k: Array) -> Array:
     """‖z‖² underflows where z is small."""
     z = k * k_k
-    with np.errstate(over="ignore"):
-        squares = (z * z).astype(np.float16).astype(z.dtype)
-    return z / np.maximum(np.sqrt(squares.sum(axis=-1, keepdims=True)), 1e-12)
+    return z / np.maximum(np.sqrt(kept_in(FLOAT16, z * z).sum(axis=-1, keepdims=True)), 1e-12)
 
 
 def softmax_in_bfloat16(q: Array, keys: Array, values: Array) -> Array:
-    return attend(kept(q, BFLOAT16), kept(keys, BFLOAT16), values)
+    return attend(kept_in(BFLOAT16, q), kept_in(BFLOAT16, keys), values)
 
 
 def linear_in_float64(x: Array, weight: Array) -> Array:
@@ -141,11 +126,11 @@ def linear_in_float64(x: Array, weight: Array) -> Array:
 # --- what is handed on
 
 
-def seen_as(ends: tuple[str, ...], keep: Round) -> Mapping[str, Callable[..., Any]]:
+def seen_as(ends: tuple[str, ...], dtype: str) -> Mapping[str, Callable[..., Any]]:
     """Taps whose names end so are rounded before they go on."""
 
     def see(port: Port, name: str, value: Array, seen: Mapping[str, Array]) -> Array:
-        return kept(value, keep) if name.endswith(ends) else value
+        return kept_in(dtype, value) if name.endswith(ends) else value
 
     return {"see": see}
 
@@ -158,19 +143,19 @@ STREAM = ("emb", ".mid", "s.0.out", "s.1.out", "s.2.out", "s.3.out")  # blocks.{
 
 MUTANTS: tuple[Mutant, ...] = (
     *(
-        coarse(f"{part}_carried_in_{name}", f"{part} is {name} between calls", "state", methods=carried(part, keep))
+        coarse(f"{part}_carried_in_{dtype}", f"{part} is {dtype} between calls", "state", methods=carried(part, dtype))
         for part in ("wkv", "att_x", "ffn_x")
-        for name, keep in NAMES.items()
+        for dtype in DTYPES
     ),
     *(
         coarse(
-            f"wkv_stored_in_{name}",
-            f"S is {name} from token to token",
+            f"wkv_stored_in_{dtype}",
+            f"S is {dtype} from token to token",
             "state",
-            formulas=stored(keep),
+            formulas=stored(dtype),
             seen="ml-explore/mlx-lm#997",
         )
-        for name, keep in NAMES.items()
+        for dtype in DTYPES
     ),
     coarse(
         "wkv_read_in_bfloat16",
@@ -187,13 +172,13 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     *(
         coarse(
-            f"decay_in_{name}",
-            f"the decay is rounded to {name}",
+            f"decay_in_{dtype}",
+            f"the decay is rounded to {dtype}",
             "decay",
-            formulas=result("decay", keep),
+            formulas=result("decay", dtype),
             seen="fla-org/fla#181",
         )
-        for name, keep in NAMES.items()
+        for dtype in DTYPES
     ),
     *(
         coarse(f"{formula}_in_bfloat16", f"{what} is rounded to bfloat16", "stream", formulas=result(formula, BFLOAT16))
@@ -206,8 +191,8 @@ MUTANTS: tuple[Mutant, ...] = (
         )
     ),
     *(
-        coarse(f"logits_in_{name}", f"logits are rounded to {name}", "stream", methods=seen_as(("logits",), keep))
-        for name, keep in NAMES.items()
+        coarse(f"logits_in_{dtype}", f"logits are rounded to {dtype}", "stream", methods=seen_as(("logits",), dtype))
+        for dtype in DTYPES
     ),
     coarse("stream_in_bfloat16", "the residual stream is bfloat16", "stream", methods=seen_as(STREAM, BFLOAT16)),
     coarse("normed_in_bfloat16", "ln1 and ln2 give bfloat16", "stream", methods=seen_as((".in",), BFLOAT16)),
@@ -232,7 +217,6 @@ MUTANTS: tuple[Mutant, ...] = (
         formulas=inside("linear", np.float16),
         seen="BlinkDL/ChatRWKV#155",
     ),
-    coarse("projections_in_tf32", "projections take their factors in TF32", "sums", formulas=factors(tf32)),
     coarse("projections_in_bfloat16", "projections take bfloat16", "sums", formulas=factors(BFLOAT16)),
     coarse("lora_in_float16", "LoRA pairs are multiplied in float16", "sums", formulas=inside("lora", np.float16)),
     coarse(

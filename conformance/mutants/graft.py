@@ -25,7 +25,7 @@ def calls(function: Callable[..., Any]) -> frozenset[str]:
 def _graft(function: Any, replaced: Mapping[str, Callable[..., Any]], done: dict[Any, Any]) -> Any:
     if function in done:
         return done[function]
-    if function.__name__ in replaced:
+    if _is_formula(function) and function.__name__ in replaced:
         return replaced[function.__name__]
     names = {**function.__globals__}
     grafted = FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)

@@ -10,8 +10,8 @@ from ...reference import Int8, quantise_rows, quantise_vector
 from ...reference.int8 import SMALLEST, is_quantised
 from ..engine import Array
 from ..mode import Mode
-from ..tolerances import round_to
 from .mutant import Mutant
+from .precision import kept_in
 
 __all__ = ["MUTANTS"]
 
@@ -150,7 +150,7 @@ def nan_as_zero(x: Array) -> Quantised:
 
 
 def of_bfloat16(x: Array) -> Quantised:
-    return quantise_vector(round_to("bfloat16")("", x.astype(np.float32)))
+    return quantise_vector(kept_in("bfloat16", x.astype(np.float32)))
 
 
 def scale_in_float16(x: Array) -> Quantised:

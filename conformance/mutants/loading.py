@@ -8,9 +8,9 @@ import numpy as np
 from ...checkpoint import Checkpoint
 from ...reference import layer_norm
 from ..engine import Array, Arrays
-from ..tolerances import round_to
 from .mutant import Mutant
 from .port import Port
+from .precision import kept_in
 
 __all__ = ["MUTANTS"]
 
@@ -148,8 +148,7 @@ def taking(change: Callable[[int, int], int]) -> Mapping[str, Callable[..., Any]
 
 
 def rounded(dtype: str) -> Mapping[str, Callable[..., Any]]:
-    keep = round_to(dtype)
-    return reading(lambda name, value, right: keep(name, value).astype(value.dtype))
+    return reading(lambda name, value, right: kept_in(dtype, value))
 
 
 def wrong(id: str, fault: str, right: str, methods: Mapping[str, Callable[..., Any]], **more: Any) -> Mutant:
@@ -289,7 +288,6 @@ MUTANTS: tuple[Mutant, ...] = (
         reading(halved),
         seen="huggingface/transformers#23848",
     ),
-    wrong("emb_off_by_one", "token t gets row t − 1, and token 0 the last", "emb", only("emb.weight", moved_by_a_row)),
     wrong("head_off_by_one", "logit t is that of token t − 1", "head", only("head.weight", moved_by_a_row)),
     # An RWKV-X.
     wrong(

@@ -39,9 +39,7 @@ class Formats:
 
     def __init__(self, dtype: str) -> None:
         self.handed_on = Format(UNIT_ROUNDOFF[dtype], UNDERFLOW[dtype])  # weights, and what goes to the next formula
-        self.inside = inside(
-            self.handed_on
-        )  # sums; a quantised matrix's scales; w0, which some programs widen before they add to it
+        self.inside = inside(self.handed_on)  # sums; a matrix's scales; w0, which some widen before they add to it
         self.kept = Format(self.inside.unit, self.inside.underflow, kept=True)
 
     def of(self, name: str) -> Format:

@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
+
+TOKENS = tuple(np.random.default_rng(3).integers(0, 512, 66).tolist())
+PARTS = (33, 1, 32)  # the calls that they go in by
 ROOT = Path(__file__).parents[2]
 Edit = tuple[str, str, str]  # a file of optimized/, what stands there, and what the fault puts there
 

@@ -3,7 +3,6 @@ all)."""
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
@@ -12,17 +11,16 @@ from gander.conformance.mutants import MUTANTS
 from gander.conformance.tracing import trace
 from gander.golden import open_model
 
-from .implants import IMPLANTS, PAIRS, UNKNOWN, Implant, implanted
+from .implants import IMPLANTS, PAIRS, PARTS, TOKENS, UNKNOWN, Implant, implanted
 
 MODEL = open_model("golden:adversarial")
-TOKENS = tuple(np.random.default_rng(3).integers(0, 512, 66).tolist())
 BY_ID = {implant.id: implant for implant in IMPLANTS}
 SAMPLE = [BY_ID[id] for id in ("wkv7.decay_before_read", "v_first.layer_below_raw", "state.att_x_lost", "l2norm.l1")]
 
 
 def diagnosed(edits: tuple, folder: Path, dtype: str = "float32") -> Diagnosis:
     with threadpool_limits(1), implanted(edits, folder, "implanted") as module:
-        return diagnose(trace(module.Engine(dtype=dtype), MODEL, TOKENS, (33, 1, 32)), MODEL, MUTANTS)
+        return diagnose(trace(module.Engine(dtype=dtype), MODEL, TOKENS, PARTS), MODEL, MUTANTS)
 
 
 def named(diagnosis: Diagnosis) -> set[str]:
