@@ -180,7 +180,7 @@ def _cells(make: Callable[[], Port], mutant: Mutant | None, where: Mutant, asks:
     mode = where.mode
     checkpoint, golden, runs = _opened(where.model, mode)
     if mutant is not None and mutant.spoils is not None:
-        checkpoint, runs = mutant.spoils(checkpoint), {}
+        checkpoint, golden, runs = mutant.spoils(checkpoint), None, {}  # nothing is stored of such a file
     guard = Guard(make(), checkpoint.config.vocab)
     context = _Sharing(guard, DTYPE, Port.capabilities, checkpoint, mode, golden, 0, lambda text: None, make, runs=runs)
     try:

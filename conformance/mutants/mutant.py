@@ -23,9 +23,7 @@ class Mutant:
     right: str  # the formula or rule as it should be
     formulas: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     methods: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    spoils: Callable[[Checkpoint], Checkpoint] | None = (
-        None  # what it makes of the file, for a fault of the file itself
-    )
+    spoils: Callable[[Checkpoint], Checkpoint] | None = None  # what it makes of the file, which is read rightly
     seen: str = ""  # where a real port had it
     same: str = ""  # why it is no fault at all, but another way to write the right thing
     rounding: bool = False  # a fault of precision alone: the value is right, its bits are too few
