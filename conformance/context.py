@@ -18,7 +18,7 @@ from .mode import Mode
 from .oracle import Oracle, Run
 from .tolerances import bounds
 
-__all__ = ["Context", "Expected", "begin", "end_to_end", "joined", "splits"]
+__all__ = ["Context", "Expected", "begin", "digest", "end_to_end", "joined", "splits"]
 
 LAYER = 130  # tokens of the layer checks: beyond two chunks of 64, and not a multiple of anything
 LENGTH = 300  # of the longest call: the fastest decay over 256 tokens is below float32's smallest number
@@ -112,6 +112,10 @@ class Context:
         kept: Kept = self._kept[key]
         return kept
 
+    def shared(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
+        """What `make` gives, whatever the engine shows: the same for every engine."""
+        return make()
+
     def stored(self, entry: GoldenTrace) -> Trace:
         """One of the model's stored traces, read once."""
         assert self.golden is not None
@@ -135,8 +139,7 @@ class Context:
         begin = self.zero if start is None else start
         calls = self.calls(parts, begin)
         if self.mode.quantize:
-            usable = self.usable(shown, len(tokens))
-            return _bounded(*self.oracle.with_codes(tokens, begin, calls, usable), self.dtype)
+            return self.with_codes(tokens, begin, calls, self.usable(shown, len(tokens)))
         if start is None:
             return self.once(("expected", tuple(tokens), calls), lambda: self.plain(tokens, self.zero, parts))
         return self.plain(tokens, start, parts)
@@ -144,8 +147,22 @@ class Context:
     def plain(self, tokens: Sequence[int], start: Mapping[str, Array], parts: Sequence[int]) -> Expected:
         """The same, whatever the engine showed."""
         calls = self.calls(parts, start)
-        runs = self.oracle.value(tokens, start, calls), self.oracle.yardsticks(tokens, start, calls)
-        return _bounded(*runs, self.dtype)
+
+        def run() -> Expected:
+            runs = self.oracle.value(tokens, start, calls), self.oracle.yardsticks(tokens, start, calls)
+            return _bounded(*runs, self.dtype)
+
+        return self.shared(("plain", tuple(tokens), calls, digest(start)), run)
+
+    def with_codes(
+        self, tokens: Sequence[int], start: Mapping[str, Array], calls: Sequence[int], taps: Arrays
+    ) -> Expected:
+        """The reference in INT8, on what the engine showed."""
+        return _bounded(*self.oracle.with_codes(tokens, start, calls, taps), self.dtype)
+
+    def isolated(self, tokens: Sequence[int], parts: Sequence[int], taps: Arrays) -> tuple[Run, Arrays]:
+        """Each formula on the engine's own inputs, from a zero state, and the bounds."""
+        return self.oracle.isolated(tokens, self.zero, self.calls(parts, self.zero), taps)
 
     def usable(self, shown: Arrays, tokens: int) -> Arrays:
         """What the engine shows, as far as a formula can take it."""
@@ -179,6 +196,11 @@ class Context:
         if unknown:
             raise EngineFault("export_state", f"returned {unknown[0]!r}, which is no state of this model")
         return arrays
+
+
+def digest(arrays: Mapping[str, Array]) -> int:
+    """Of names and values, to tell whether others are the same."""
+    return hash(tuple((name, value.tobytes()) for name, value in arrays.items()))
 
 
 def _bounded(value: Run, yardsticks: Sequence[Run], dtype: str) -> Expected:

@@ -1,6 +1,6 @@
 """The reference, run in the ways that checks need: recorded, in another precision, and on an engine's own values."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,9 @@ class Run:
 
 
 NOTHING: Arrays = {}
+
+# Is called for each formula's result on an engine's own inputs: the engine's, the reference's, the bound of each row.
+Watch = Callable[[Array, Array, Array], None]
 
 
 def _as_it_is(name: str, value: Array) -> Array:
@@ -75,16 +78,29 @@ class Oracle:
         return [self._run(system, tokens, start, parts, move) for system, move in self._yardsticks]
 
     def isolated(
-        self, tokens: Sequence[int], start: Mapping[str, Array], parts: Sequence[int], taps: Mapping[str, Array]
+        self,
+        tokens: Sequence[int],
+        start: Mapping[str, Array],
+        parts: Sequence[int],
+        taps: Mapping[str, Array],
+        watch: Watch | None = None,
     ) -> tuple[Run, Arrays]:
         """Each formula on the engine's own inputs: its value, and the bound of each row of its result.
 
         Every formula's result is recorded, then the engine's tap takes its place as input of the next: an error shows
-        where it is made and nowhere else.
+        where it is made and nowhere else. Who will not wait for the whole run may `watch` it.
         """
-        run = self._run(self._bounded, tokens, start, parts, given=taps)
-        bound = {name: error_bounds(x, self._formats.of(name)).max(axis=-1) for name, x in run.taps.items()}
-        return _plain(run), bound
+
+        def bound(name: str, result: Any) -> Array:
+            limits: Array = error_bounds(result, self._formats.of(name)).max(axis=-1)
+            return limits
+
+        def replaced(name: str, got: Array, result: Any) -> None:
+            if watch is not None:
+                watch(got, result.value, bound(name, result))
+
+        run = self._run(self._bounded, tokens, start, parts, given=taps, replaced=replaced)
+        return _plain(run), {name: bound(name, x) for name, x in run.taps.items()}
 
     def with_codes(
         self, tokens: Sequence[int], start: Mapping[str, Array], parts: Sequence[int], taps: Mapping[str, Array]
@@ -109,11 +125,12 @@ class Oracle:
         parts: Sequence[int],
         move: Tap = _as_it_is,
         given: Mapping[str, Array] = NOTHING,
+        replaced: Callable[[str, Array, Any], None] = lambda name, got, value: None,
     ) -> Run:
         """Every formula's result, and the state. `move` is what becomes of a value before the next formula gets it.
 
         A moved value is what the run shows. Where the engine's tap is `given`, that is moved and goes on instead, and
-        the run shows what the formula made.
+        the run shows what the formula made; both are told to `replaced`.
         """
         shown: dict[str, list[Array]] = {}
         begin = 0  # of the call
@@ -124,7 +141,9 @@ class Oracle:
                 shown.setdefault(name, []).append(value)
                 return value
             shown.setdefault(name, []).append(value)
-            return move(name, system(name, given[name][begin : begin + len(value)]))
+            got = given[name][begin : begin + len(value)]
+            replaced(name, got, value)
+            return move(name, system(name, got))
 
         state = {name: system(name, value) for name, value in start.items()}
         for begin, call in cut(tokens, parts):  # noqa: B007, the tap looks at it

@@ -5,29 +5,30 @@ check itself, asked as `gander check` asks it, but ended at its first finding.
 """
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import lru_cache, partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from hypothesis.configuration import set_hypothesis_home_dir
 from threadpoolctl import threadpool_limits
 
 from ..checkpoint import Checkpoint
-from ..golden import open_model, read_manifest
+from ..golden import GoldenSet, open_model, read_manifest
 from ..vocabulary import find_vocabulary
 from .checks import LOAD_ENGINE
-from .compare import Tally
-from .context import Context, Expected
-from .engine import Array
+from .compare import Tally, compare
+from .context import Context, Expected, digest
+from .engine import Array, Arrays
 from .guard import EngineFault, Guard
 from .mode import Mode
 from .mutants import MUTANTS, TOKENIZERS, Mutant, Port, TokenizerMutant
 from .mutants.graft import calls
 from .ops import OPS
+from .oracle import Run
 from .registry import CHECKS, Check, select
 from .results import Finding, Status
 from .tokenizers import compare_tokenizer
@@ -36,8 +37,11 @@ from .weak import WEAK, missed
 __all__ = ["Matrix", "Row", "score"]
 
 PROCESSES = 2
+PIECE = 16  # mutants that a process takes at a time
 TOKENIZER = "tokenizer check"  # the command: it is no check of an engine
 DTYPE = "float32"
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -101,30 +105,35 @@ def score(
     mutants: Sequence[Mutant], tokenizers: Sequence[TokenizerMutant], *, progress: Callable[[int, int, str], None]
 ) -> Matrix:
     """Every check against each of `mutants`, and of `tokenizers`, two processes at a time."""
-    chosen = list(mutants)
-    settings = {_setting(mutant): mutant.id for mutant in chosen}
-    total, done = len(settings) + len(chosen) + len(tokenizers), 0
-    rows, broken, asks = {}, {}, {}
+    by_id: dict[str, Mutant | TokenizerMutant] = {mutant.id: mutant for mutant in mutants}
+    by_id |= {mutant.id: mutant for mutant in tokenizers}
+    rows: dict[str, Row] = {}
+    broken: dict[str, frozenset[str]] = {}
     # Not forked: numpy's and torch's threads do not survive it. Mutants hold functions, so they go by name.
     with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn"), initializer=_prepare) as pool:
-        for setting, baseline in zip(settings, pool.map(_baseline, settings.values()), strict=True):
-            killed, asks[setting] = baseline
-            if killed:
-                broken[setting] = killed
-            progress(done := done + 1, total, f"without a fault: {setting}")
-        jobs = [(mutant.id, asks[_setting(mutant)]) for mutant in chosen]
-        for mutant, row in zip(chosen, pool.map(_row, *zip(*jobs, strict=True)), strict=True):
-            rows[mutant.id] = Row(mutant, *row)
-            progress(done := done + 1, total, mutant.id)
-        ids = [mutant.id for mutant in tokenizers]
-        for spoiled, differs in zip(tokenizers, pool.map(_tokenizer, ids), strict=True):
-            found = frozenset({TOKENIZER})
-            rows[spoiled.id] = Row(spoiled, found if differs else frozenset(), frozenset() if differs else found)
-            progress(done := done + 1, total, spoiled.id)
+        work = {pool.submit(_model_rows, piece): piece for piece in _pieces(mutants)}
+        work |= {pool.submit(_tokenizer_rows, piece): piece for piece in _cut([mutant.id for mutant in tokenizers])}
+        for done in as_completed(work):
+            failing, found = done.result()
+            broken |= failing
+            rows |= {id: Row(by_id[id], *cells) for id, cells in found.items()}
+            progress(len(rows), len(by_id), work[done][-1])
     asked = frozenset().union(*(row.killed_by | row.passed for row in rows.values()))
     in_order = [*(check.id for check in select([], [], CHECKS)), TOKENIZER]
     checks = tuple(id for id in in_order if id in asked)
-    return Matrix(tuple(rows.values()), checks, broken)
+    return Matrix(tuple(rows[id] for id in by_id), checks, broken)
+
+
+def _pieces(mutants: Sequence[Mutant]) -> list[Sequence[str]]:
+    """By model and mode, since a process works at one at a time: those with few mutants first, each as a whole."""
+    settings: dict[str, list[str]] = {}
+    for mutant in mutants:
+        settings.setdefault(_setting(mutant), []).append(mutant.id)
+    return [piece for ids in sorted(settings.values(), key=len) for piece in _cut(ids)]
+
+
+def _cut(ids: Sequence[str]) -> list[Sequence[str]]:
+    return [ids[i : i + PIECE] for i in range(0, len(ids), PIECE)]
 
 
 def _setting(mutant: Mutant) -> str:
@@ -142,20 +151,83 @@ def _prepare() -> None:
 _BY_ID = {mutant.id: mutant for mutant in MUTANTS}
 _TOKENIZERS = {mutant.id: mutant for mutant in TOKENIZERS}
 
+Cells = tuple[frozenset[str], frozenset[str], frozenset[str]]  # as Row has them
+Found = tuple[dict[str, frozenset[str]], dict[str, Cells]]  # as Matrix.broken; and by mutant, which no process can send
 
-FIRST = {"weights", "load", "initial_state"}  # what is asked before any check
-Asks = Mapping[str, frozenset[str]]  # by check: the parts of the port that it comes to
+
+def _model_rows(ids: Sequence[str]) -> Found:
+    """Of mutants of one model and mode."""
+    first = _BY_ID[ids[0]]
+    baseline = _baseline(first.model, first.mode)
+    return {_setting(first): baseline.killed} if baseline.killed else {}, {id: _row(_BY_ID[id], baseline) for id in ids}
 
 
-def _baseline(id: str) -> tuple[frozenset[str], Asks]:
-    """The checks that the port without a fault does not pass: none, or the matrix says nothing. And what each asks."""
-    mutant, asks, killed = _BY_ID[id], {}, set()
+def _row(mutant: Mutant, baseline: "_Baseline") -> Cells:
+    cells = dict(_cells(partial(Port, mutant, dtype=DTYPE, **mutant.mode.options), mutant, baseline))
+    killed = frozenset(check for check, kills in cells.items() if kills)
+    weak = frozenset(name for name in WEAK if missed(name, mutant))
+    return killed, frozenset(cells) - killed, weak
+
+
+def _tokenizer_rows(ids: Sequence[str]) -> Found:
+    rows: dict[str, Cells] = {}
+    vocabulary, check, nothing = find_vocabulary(), frozenset({TOKENIZER}), frozenset[str]()
+    for id in ids:
+        mutant = _TOKENIZERS[id]
+        differs = compare_tokenizer(id, mutant.make(vocabulary), vocabulary).status is not Status.PASS
+        rows[id] = (check, nothing, nothing) if differs else (nothing, check, nothing)
+    return {}, rows
+
+
+# --- the port without a fault
+
+LOADING = {"weights", "load"}  # makes `p`, before any check
+
+
+@dataclass
+class _Baseline:
+    """A model in a mode, and how the port without a fault fares."""
+
+    checkpoint: Checkpoint
+    mode: Mode
+    golden: GoldenSet | None
+    killed: frozenset[str] = frozenset()  # checks that it does not pass: none, or the matrix says nothing
+    asks: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by check: the parts of it that are come to
+    # What the reference makes of the same is the same for every mutant.
+    runs: dict[Hashable, Any] = field(default_factory=dict)
+    is_known: bool = False  # of what mutants show that it does not, nothing is kept
+
+
+@lru_cache(maxsize=1)  # a process works at one at a time, and what is kept is large
+def _baseline(model: str, mode: Mode) -> _Baseline:
+    checkpoint = open_model(model)
+    stored = read_manifest().find(checkpoint.fingerprint())
+    golden = None if stored is None or mode.quantize else stored.run_as(str(mode.attention))
+    baseline = _Baseline(checkpoint, mode, golden)
+    if mode.quantize not in _OPS:  # it does not matter on which model
+        _OPS[mode.quantize] = _asked(baseline, [check for check in CHECKS.values() if _is_op(check)])
+    killed, asks = _asked(baseline, [check for check in CHECKS.values() if not _is_op(check)])
+    ops_killed, ops_asks = _OPS[mode.quantize]
+    baseline.killed, baseline.asks, baseline.is_known = killed | ops_killed, {**asks, **ops_asks}, True
+    return baseline
+
+
+Asked = tuple[frozenset[str], Mapping[str, frozenset[str]]]  # the checks that are not passed; by check, what is come to
+_OPS: dict[bool, Asked] = {}  # INT8 has more of them
+
+
+def _asked(baseline: _Baseline, checks: Sequence[Check]) -> Asked:
+    asks, killed = {}, set()
     _Noting.asked = set()
-    for check, kills in _cells(partial(_Noting, dtype=DTYPE, **mutant.mode.options), None, mutant, {}):
-        asks[check], _Noting.asked = frozenset(_Noting.asked | FIRST), set()
+    for check, kills in _cells(partial(_Noting, dtype=DTYPE, **baseline.mode.options), None, baseline, checks):
+        asks[check], _Noting.asked = frozenset(_Noting.asked | (LOADING if "p" in _Noting.asked else set())), set()
         if kills:
             killed.add(check)
     return frozenset(killed), asks
+
+
+def _is_op(check: Check) -> bool:
+    return check.id.startswith("op.")
 
 
 class _Noting(Port):
@@ -168,46 +240,37 @@ class _Noting(Port):
         return super().__getattribute__(name)
 
 
-def _row(id: str, asks: Asks) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
-    mutant = _BY_ID[id]
-    cells = dict(_cells(partial(Port, mutant, dtype=DTYPE, **mutant.mode.options), mutant, mutant, asks))
-    killed = frozenset(check for check, kills in cells.items() if kills)
-    return killed, frozenset(cells) - killed, frozenset(name for name in WEAK if missed(name, mutant))
+# --- one cell
 
 
-def _cells(make: Callable[[], Port], mutant: Mutant | None, where: Mutant, asks: Asks) -> Iterator[tuple[str, bool]]:
-    """Each check that can be asked, and whether it finds anything. `where` has the model and the mode."""
-    mode = where.mode
-    checkpoint, golden, runs = _opened(where.model, mode)
+def _cells(
+    make: Callable[[], Port], mutant: Mutant | None, baseline: _Baseline, checks: Iterable[Check] = CHECKS.values()
+) -> Iterator[tuple[str, bool]]:
+    """Each check that can be asked, and whether it finds anything."""
+    checkpoint, mode, golden = baseline.checkpoint, baseline.mode, baseline.golden
     if mutant is not None and mutant.spoils is not None:
-        checkpoint, golden, runs = mutant.spoils(checkpoint), None, {}  # nothing is stored of such a file
+        checkpoint, golden = mutant.spoils(checkpoint), None  # nothing is stored of such a file
     guard = Guard(make(), checkpoint.config.vocab)
-    context = _Sharing(guard, DTYPE, Port.capabilities, checkpoint, mode, golden, 0, lambda text: None, make, runs=runs)
+    context = _Impatient(
+        guard, DTYPE, Port.capabilities, checkpoint, mode, golden, 0, lambda text: None, make, baseline=baseline
+    )
     try:
         guard.load(checkpoint)
         guard.forward([0], guard.initial_state())
     except EngineFault:
         yield LOAD_ENGINE, True
         return
-    for check in CHECKS.values():
+    for check in checks:
         if check.when(context):
-            yield check.id, _comes_to(check, mutant, asks) and _finds(check, context)
+            yield check.id, _comes_to(check, mutant, baseline) and _finds(check, context)
 
 
-def _comes_to(check: Check, mutant: Mutant | None, asks: Asks) -> bool:
+def _comes_to(check: Check, mutant: Mutant | None, baseline: _Baseline) -> bool:
     """Whether the check comes to what is replaced. If not, it finds what it finds where there is no fault: nothing."""
-    if mutant is None or mutant.spoils is not None or asks[check.id] & mutant.methods.keys():
+    if mutant is None or mutant.spoils is not None or baseline.asks[check.id] & mutant.methods.keys():
         return True
     op = OPS.get(check.id.partition(".")[2])
     return bool(mutant.formulas if op is None else calls(op.function) & mutant.formulas.keys())
-
-
-def _tokenizer(id: str) -> bool:
-    mutant, vocabulary = _TOKENIZERS[id], _vocabulary()
-    return compare_tokenizer(id, mutant.make(vocabulary), vocabulary).status is not Status.PASS
-
-
-_vocabulary = cache(find_vocabulary)
 
 
 class _Found(Exception):
@@ -229,22 +292,30 @@ def _finds(check: Check, context: Context) -> bool:
 
 
 @dataclass
-class _Sharing(Context):
-    """What the reference makes of the same tokens is the same for every mutant."""
+class _Impatient(Context):
+    """Has the reference do nothing twice, and no more than it takes to find something."""
 
-    runs: dict[Any, Expected] = field(default_factory=dict)
+    baseline: _Baseline = field(kw_only=True)
 
-    def plain(self, tokens: Sequence[int], start: Mapping[str, Array], parts: Sequence[int]) -> Expected:
-        state = hash(tuple((name, value.tobytes()) for name, value in start.items()))
-        key = (self.checkpoint.fingerprint(), tuple(tokens), self.calls(parts, start), state)
-        if key not in self.runs:
-            self.runs[key] = super().plain(tokens, start, parts)
-        return self.runs[key]
+    def with_codes(
+        self, tokens: Sequence[int], start: Mapping[str, Array], calls: Sequence[int], taps: Arrays
+    ) -> Expected:
+        key = "codes", tuple(tokens), tuple(calls), digest(start), digest(taps)
+        return self.shared(key, partial(super().with_codes, tokens, start, calls, taps))
+
+    def isolated(self, tokens: Sequence[int], parts: Sequence[int], taps: Arrays) -> tuple[Run, Arrays]:
+        calls = self.calls(parts, self.zero)
+        key = "isolated", tuple(tokens), calls, digest(taps)
+        return self.shared(key, partial(self.oracle.isolated, tokens, self.zero, calls, taps, _end_at_once))
+
+    def shared(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        runs, key = self.baseline.runs, (self.checkpoint.fingerprint(), key)
+        made: Made = runs[key] if key in runs else make()
+        if not self.baseline.is_known:
+            runs[key] = made
+        return made
 
 
-@cache
-def _opened(model: str, mode: Mode) -> tuple[Checkpoint, Any, dict[Any, Expected]]:
-    checkpoint = open_model(model)
-    stored = read_manifest().find(checkpoint.fingerprint())
-    golden = None if stored is None or mode.quantize else stored.run_as(str(mode.attention))
-    return checkpoint, golden, {}
+def _end_at_once(got: Array, want: Array, bound: Array) -> None:
+    if not compare(got, want, bound).ok:
+        raise _Found

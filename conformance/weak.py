@@ -1,7 +1,7 @@
 """What gates are often content with, to show what they let through: the logits of an untrained model, those of a
 Gaussian one with a single head, and greedy tokens alone."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 
 import numpy as np
@@ -117,7 +117,9 @@ def _logits(name: str, mutant: Mutant) -> bool:
 def _greedy_reference() -> tuple[int, ...]:
     model = open_model("golden:adversarial")
     weights = model.weights()
-    return _continue(lambda tokens, state: forward(weights, model.config, tokens, state), initial_state(model.config))
+    return tuple(
+        _continue(lambda tokens, state: forward(weights, model.config, tokens, state), initial_state(model.config))
+    )
 
 
 def _greedy(mutant: Mutant) -> bool:
@@ -125,19 +127,17 @@ def _greedy(mutant: Mutant) -> bool:
     model = open_model("golden:adversarial")
     port = Port(mutant)
     port.load(model)
-    return (
-        _continue(lambda tokens, state: (port.forward(tokens, state), state), port.initial_state())
-        == _greedy_reference()
-    )
+    chosen = _continue(lambda tokens, state: (port.forward(tokens, state), state), port.initial_state())
+    return all(token == right for token, right in zip(chosen, _greedy_reference(), strict=True))
 
 
-def _continue(run: Callable[..., tuple[Array, Mapping[str, Array]]], state: Mapping[str, Array]) -> tuple[int, ...]:
-    call, chosen = list(PROMPT), []
+def _continue(run: Callable[..., tuple[Array, Mapping[str, Array]]], state: Mapping[str, Array]) -> Iterator[int]:
+    """The prompt, continued a token at a time."""
+    call = list(PROMPT)
     for _ in range(GREEDY):
         logits, state = run(call, state)
         call = [int(logits[-1].argmax())]
-        chosen += call
-    return tuple(chosen)
+        yield call[0]
 
 
 _GATES: Mapping[str, Callable[[Mutant], bool]] = {

@@ -14,7 +14,11 @@ from gander.conformance.checks.op import PROPERTIES, Sizes
 from gander.conformance.mutants import MUTANTS, Mutant, Port
 from gander.conformance.mutants.graft import calls, graft
 from gander.conformance.ops import INT8_OPS, OPS, Op
+from gander.conformance.registry import CHECKS
+from gander.conformance.results import Status
+from gander.conformance.runner import run
 from gander.conformance.scoring import Matrix, Row
+from gander.golden import open_model, read_manifest
 from gander.reference import channel_mix, forward, gate, sigmoid
 from gander.reports.mutants import print_matrix
 
@@ -95,6 +99,21 @@ def test_the_command_scores_some(gander: Callable, monkeypatch: pytest.MonkeyPat
     page = (tmp_path / "page.md").read_text()
     assert "`k_update.sign`" in page
     assert "2/2 faults found, 1 equal variants" in page
+
+
+def test_a_mutants_row_is_what_the_whole_checks_say(gander: Callable) -> None:
+    """Scoring ends a check at its first finding, and leaves out what does not come to the fault."""
+    (mutant,) = (mutant for mutant in MUTANTS if mutant.id == "group_norm.eps_N_1e-5")
+    model = open_model(mutant.model)
+    golden = read_manifest().find(model.fingerprint())
+    assert golden is not None
+    models = [(mutant.model, model, golden.run_as("dense"))]
+    (whole,) = run(lambda: Port(mutant), models, list(CHECKS.values()), command="").models
+    failing = {check.id for check in whole.checks if check.status is Status.FAIL}
+    typed = gander("mutants", "score", "--only", mutant.id, "--json")
+    (row,) = json.loads(typed.out)["mutants"]
+    assert set(row["killed_by"]) == failing
+    assert len(failing) > 10
 
 
 def test_no_mutant_of_that_name(gander: Callable) -> None:

@@ -6,6 +6,7 @@ The scheme and its reasons are in docs/int8.md. What is wrong is named, where it
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -270,9 +271,7 @@ def _isolated(context: Context, weights: Mapping[str, Array], got: Arrays) -> Ar
 def cost(context: Context, tally: Tally) -> str | None:
     """KL of the engine's next-token distributions from those of the model that is not quantised, over forced tokens."""
     tokens, parts = context.tokens, (len(context.tokens),)
-    unquantised = Oracle(context.checkpoint, context.dtype, replace(context.mode, quantize=False))
-    want = _log_softmax(unquantised.value(tokens, context.zero, parts).logits)
-    costs = [_divergence(want, _log_softmax(run.logits)) for run in _runs(context, tokens, parts)]
+    want, costs = context.shared(("cost", tokens), partial(_own_costs, context, tokens, parts))
     # Without taps, as it is used: the other checks of a quantised engine ask for them.
     shown = end_to_end(context.engine, tokens, context.engine.initial_state(), parts, taps=False)
     got = _log_softmax(shown["logits"])
@@ -288,6 +287,13 @@ def cost(context: Context, tally: Tally) -> str | None:
         f"{len(tokens)} forced tokens: KL {paid:.2e}, the scheme's own {costs[0].mean():.2e}; top-1 {agree:.1%} agree; "
         f"perplexity {_perplexity(got, tokens):.6g}, was {_perplexity(want, tokens):.6g}"
     )
+
+
+def _own_costs(context: Context, tokens: tuple[int, ...], parts: tuple[int, ...]) -> tuple[Array, list[Array]]:
+    """Log probabilities of the model that is not quantised, and what the scheme itself costs, token by token."""
+    unquantised = Oracle(context.checkpoint, context.dtype, replace(context.mode, quantize=False))
+    want = _log_softmax(unquantised.value(tokens, context.zero, parts).logits)
+    return want, [_divergence(want, _log_softmax(run.logits)) for run in _runs(context, tokens, parts)]
 
 
 def _runs(context: Context, tokens: tuple[int, ...], parts: tuple[int, ...]) -> list[Run]:

@@ -22,8 +22,7 @@ def isolated(context: Context, tally: Tally) -> str | None:
         context.progress(path_name(parts))
         got = context.engine_run(context.layer_tokens, parts)
         usable = context.usable(got, len(context.layer_tokens))
-        calls = context.calls(parts, context.zero)
-        value, bound = context.oracle.isolated(context.layer_tokens, context.zero, calls, usable)
+        value, bound = context.isolated(context.layer_tokens, parts, usable)
         tally.tensors(got, value.taps, bound, path=path_name(parts), hint="isolated: its inputs agree")
     return _paths(context)
 

@@ -26,7 +26,7 @@ LENGTHS = {
     True: (1, 16, 33),
 }  # around the ends of chunks, and long
 ROLLBACKS = {False: 9, True: 3}
-CHUNKS = (1, 2, 7, 16, 32)
+CHUNKS = (32, 16, 7, 2, 1)
 
 
 def _promise(context: Context) -> str:

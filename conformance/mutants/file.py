@@ -25,6 +25,7 @@ MUTANTS: tuple[Mutant, ...] = (
         spoils=with_tensor(
             "blocks.1.att.g2", lambda checkpoint: torch.zeros_like(checkpoint.tensors["blocks.1.att.g2"])
         ),
+        model="golden:narrow",
         seen="alibaba/MNN:5336c96",
     ),
     Mutant(
@@ -32,6 +33,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a tensor is saved twice, once under a name of its own",
         RIGHT,
         spoils=with_tensor("blocks.1.att.k_k_copy", lambda checkpoint: checkpoint.tensors["blocks.1.att.k_k"]),
+        model="golden:narrow",
         seen="fla-org/fla:452dd9a9",
     ),
 )

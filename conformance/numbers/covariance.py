@@ -21,7 +21,10 @@ __all__ = ["Covariant", "start"]
 
 
 class Covariant:
-    """Rows of a state: values and mean square errors (H, N, K), and the mean covariance of their errors (H, K, K)."""
+    """Rows of a state: values and mean square errors (H, N, K), and the mean covariance of their errors (H, K, K).
+
+    Its diagonal is the mean of the mean squares, which are what is kept up to date.
+    """
 
     __slots__ = ("covariance", "format", "mse", "value")
 
@@ -41,7 +44,7 @@ class Covariant:
         mse = self.mse + rounding(value, self.format)
         if other.mse is not None:
             mse += other.mse
-        return Covariant(value, mse, _with_diagonal(self.covariance, mse), self.format)
+        return Covariant(value, mse, self.covariance, self.format)
 
     def __matmul__(self, other: Bounded) -> "Covariant":
         """S M, with M (H, N, N) a transition or (H, N, 1) what the state is read with."""
@@ -54,16 +57,18 @@ class Covariant:
         mse = squares * (to.unit**2 / 3 + inside(to).unit ** 2 / 3 * (1 + terms / 2))
         mse += self.mse
         mse += to.underflow**2
-        covariance = M.swapaxes(-1, -2) @ _with_diagonal(self.covariance, mse) @ M
+        covariance = self.covariance.copy()
+        _diagonal(covariance)[...] = _mean_of_rows(mse)
+        covariance = M.swapaxes(-1, -2) @ covariance @ M
         mse = mse @ M2
-        mean, wanted = mse.mean(axis=-2), np.diagonal(covariance, axis1=-2, axis2=-1)  # (H, K)
+        mean, wanted = _mean_of_rows(mse), _diagonal(covariance)  # (H, K)
         mse *= np.divide(wanted, mean, out=np.zeros_like(mean), where=mean > 0)[:, None, :]
         mse += rounding(value, to)
         if other.mse is not None:
             mse += squares @ other.mse
             if value.shape == self.shape:
                 mse += _alike(value, self.value, M, M2, other.mse)
-        return Covariant(value, mse, _with_diagonal(covariance, mse), other.format)
+        return Covariant(value, mse, covariance, other.format)
 
 
 def start(state: Array, format: Format) -> Covariant:
@@ -71,11 +76,10 @@ def start(state: Array, format: Format) -> Covariant:
     return Covariant(state, np.zeros_like(state), np.zeros_like(state), format)
 
 
-def _with_diagonal(covariance: Array, mse: Array) -> Array:
-    """The covariance (H, K, K) of errors whose mean squares (H, N, K) have been added to, each element on its own."""
-    covariance = covariance.copy()
-    _diagonal(covariance)[...] = mse.mean(axis=-2)
-    return covariance
+def _mean_of_rows(x: Array) -> Array:
+    """(H, N, K) → (H, K): as a product, which is the fastest way."""
+    rows = x.shape[-2]
+    return (np.full((1, rows), 1 / rows) @ x)[..., 0, :]
 
 
 def _alike(value: Array, S: Array, M: Array, M2: Array, mse: Array) -> Array:
@@ -84,7 +88,7 @@ def _alike(value: Array, S: Array, M: Array, M2: Array, mse: Array) -> Array:
     But not in the decay, on the diagonal, which is rounded apart.
     """
     removed = value - S * _diagonal(M)[:, None, :]
-    error, size = _off_diagonal(mse).sum(axis=-2), _off_diagonal(M2).sum(axis=-2)  # (H, N)
+    error, size = _mean_of_rows(_off_diagonal(mse)), _mean_of_rows(_off_diagonal(M2))  # (H, N)
     relative = np.divide(error, size, out=np.zeros_like(size), where=size > 0)
     return relative[:, None, :] * np.square(removed)
 
