@@ -2,12 +2,14 @@
 
 from .census import Finding, all_zero, census, entries_of
 from .convert import write
+from .gguf import GGUF_DTYPES, write_gguf
 from .layout import infer, shapes
 from .model import LAYER_0_UNUSED, Checkpoint, Config, used
 from .read import Reading, load, read
 from .schemes import SCHEMES, Entry, Scheme, detect
 
 __all__ = [
+    "GGUF_DTYPES",
     "LAYER_0_UNUSED",
     "SCHEMES",
     "Checkpoint",
@@ -26,4 +28,5 @@ __all__ = [
     "shapes",
     "used",
     "write",
+    "write_gguf",
 ]

@@ -18,7 +18,7 @@ from .folder import CONFIG, WEIGHTS
 from .model import LAYER_0_UNUSED, Checkpoint, Config
 from .schemes import SCHEMES, Scheme
 
-__all__ = ["write"]
+__all__ = ["check_place", "write"]
 
 
 def write(
@@ -94,13 +94,18 @@ def _check_target(path: Path, scheme: str, overwrite: bool) -> None:
         raise InputError(f"{path} names a file", expected="a folder for the scheme 'hf'")
     if scheme != "hf" and path.suffix not in (".pth", ".safetensors"):
         raise InputError(f"{path} is of no known kind", expected="a file ending in .pth or .safetensors")
+    check_place(path, overwrite)
+    others = sorted({file.name for file in path.iterdir()} - {CONFIG, WEIGHTS}) if path.is_dir() else []
+    if others:
+        raise InputError(f"{path} holds other files: {', '.join(others[:4])}", mend="name another target")
+
+
+def check_place(path: Path, overwrite: bool) -> None:
+    """An InputError where nothing can be put at `path`, or where something is that may not be replaced."""
     if not path.parent.is_dir():
         raise InputError(f"no such folder: {path.parent}")
     if path.exists() and not overwrite:
         raise InputError(f"{path} exists", mend="name another target, or allow it to be replaced (--force)")
-    others = sorted({file.name for file in path.iterdir()} - {CONFIG, WEIGHTS}) if path.is_dir() else []
-    if others:
-        raise InputError(f"{path} holds other files: {', '.join(others[:4])}", mend="name another target")
 
 
 def _packed(tensors: dict[str, torch.Tensor], scheme: Scheme) -> dict[str, torch.Tensor]:

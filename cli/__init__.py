@@ -1,6 +1,8 @@
 """The `gander` command: one file a command, each read only when it is called."""
 
+import signal
 import sys
+from contextlib import suppress
 from importlib import import_module
 
 import click
@@ -21,6 +23,7 @@ COMMANDS = {
     "golden": "List, verify, export and make golden models and traces.",
     "mutants": "List known faults, and show that the checks find them.",
     "diagnose": "Name the known fault that explains a trace.",
+    "verify-certificate": "Recompute a certificate from its evidence.",
     "tokenizer": "Encode, decode, export and check the World tokenizer.",
 }
 
@@ -34,7 +37,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             ctx.fail(f"no command {name!r}: {nearest(name, COMMANDS)}")
-        command: click.Command = import_module(f".{name}", __name__).command
+        command: click.Command = import_module(f".{name.replace('-', '_')}", __name__).command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -53,6 +56,8 @@ def _gander() -> None:
 
 def main() -> None:
     """Run the command line; a user's mistake is one message on stderr and exit 2."""
+    with suppress(ValueError):  # not in the main thread
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as at any other end, temporary files go
     try:
         # Not `_gander()`: click's answer to a closed pipe is 1, which is a verdict here.
         with _gander.make_context("gander", sys.argv[1:]) as context:

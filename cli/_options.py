@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..conformance.adapters import ENGINES
+from ..conformance.adapters import ANSWER_TIMEOUT, ENGINES, OTHERS
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ..conformance.guard import EngineFault
 
-__all__ = ["attention", "console", "dtype", "engine", "failed", "model", "progress", "quantize", "vocab"]
+__all__ = ["attention", "console", "dtype", "engine", "failed", "model", "progress", "quantize", "timeout", "vocab"]
 
 # Options that mean the same wherever they are.
 model = click.option("--model", "-m", required=True, metavar="MODEL",
@@ -24,6 +24,8 @@ attention = click.option("--attention", default="dense", show_default=True, meta
                          help="Of an RWKV-X's attention blocks: dense, capped, moba, package or memory; "
                               "with parameters: moba:chunk=8,top_k=2.")  # fmt: skip
 quantize = click.option("--quantize", is_flag=True, help="INT8: with quantised projections.")
+timeout = click.option("--timeout", type=click.FloatRange(0, min_open=True), default=ANSWER_TIMEOUT, show_default=True,
+                       help="Seconds that an engine's program (cmd:) may take for each answer.")  # fmt: skip
 vocab = click.option("--vocab", type=click.Path(), metavar="FILE",
                      help="The tokenizer's vocabulary. "
                           "[default: that of an installed rwkv, rwkv-x or pyrwkv-tokenizer]")  # fmt: skip
@@ -32,7 +34,7 @@ vocab = click.option("--vocab", type=click.Path(), metavar="FILE",
 def engine(default: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """The option --engine."""
     return click.option("--engine", "-e", default=default, show_default=True, metavar="ENGINE",
-                        help=f"{', '.join(ENGINES)}, or py:MODULE:CLASS.")  # fmt: skip
+                        help=f"{', '.join(ENGINES)}, {OTHERS}.")  # fmt: skip
 
 
 def failed(engine: str, fault: "EngineFault") -> int:

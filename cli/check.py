@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from ..conformance import DEFAULT_MODELS
 from ..conformance.adapters import IMPORT_TIMEOUT
 from . import _options
 from ._options import console, progress
 
 if TYPE_CHECKING:
     from ..conformance.results import Report
-
-DEFAULT_MODELS = ("golden:adversarial", "golden:narrow", "golden:vocab")
 
 
 @click.command
@@ -33,10 +32,14 @@ DEFAULT_MODELS = ("golden:adversarial", "golden:narrow", "golden:vocab")
               help="Known failures: lines of a check and the reason. One that passes is an error.")  # fmt: skip
 @click.option("--replay", "replay_file", type=click.Path(), metavar="FILE",
               help="Run a failure again that an earlier check kept in .gander/replays/.")  # fmt: skip
+@click.option("--until", metavar="TAP", help="Of a port on its way: only the layer checks, and no tap behind this one.")
+@click.option("--certificate", "certificate_file", type=click.Path(), metavar="FILE",
+              help="Write which levels the engine reaches, with the evidence (gander verify-certificate).")  # fmt: skip
 @click.option("--brief", is_flag=True, help="Of a failure, neither look for the cause nor for a small case of it.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of every random input.")
 @click.option("--import-timeout", type=click.FloatRange(0, min_open=True), default=IMPORT_TIMEOUT, show_default=True,
               help="Seconds that an engine's module may take to import.")  # fmt: skip
+@_options.timeout
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("--list", "list_checks", is_flag=True, help="List the checks and end.")
 def command(
@@ -50,9 +53,12 @@ def command(
     golden_dir: str | None,
     xfail_file: str | None,
     replay_file: str | None,
+    until: str | None,
+    certificate_file: str | None,
     brief: bool,
     seed: int,
     import_timeout: float,
+    timeout: float,
     as_json: bool,
     list_checks: bool,
 ) -> int:
@@ -70,31 +76,39 @@ def command(
     from ..conformance.registry import CHECKS, select
     from ..conformance.results import Status
     from ..conformance.runner import run
+    from ..conformance.until import known_tap, up_to
     from ..conformance.xfail import read_known, require_matches, with_known
     from ..errors import InputError
     from ..golden import open_model, read_manifest
     from ..traces import parse_attention
 
     if replay_file is not None:
-        return _again(replay_file, import_timeout, as_json)
+        return _again(replay_file, import_timeout, timeout, as_json)
     if list_checks:
         width = max(map(len, CHECKS))
         for check in select(only, skip, CHECKS):
             click.echo(f"{check.id:<{width}}  {check.title}")
         return 0
 
+    if certificate_file is not None and until is not None:
+        raise InputError("a port on its way gets no certificate", mend="leave out --until, or --certificate")
+    if certificate_file is not None and not Path(certificate_file).parent.is_dir():  # at once, not after a minute
+        raise InputError(f"no folder {Path(certificate_file).parent}", mend="make it first, or write elsewhere")
     chosen = select(only, skip, CHECKS)
+    chosen = up_to(until, chosen) if until is not None else chosen
     known = read_known(Path(xfail_file)) if xfail_file is not None else ()
     require_matches(known, [check.id for check in chosen])  # at once, not after a minute
     set_hypothesis_home_dir(Path(tempfile.gettempdir(), "gander-hypothesis"))  # its cache is no business of this folder
     mode = Mode(parse_attention(attention), quantize)
     attention = str(mode.attention)  # with all its parameters
-    make = engine_factory(engine, dtype=dtype, mode=mode, import_timeout=import_timeout)
+    make = engine_factory(engine, dtype=dtype, mode=mode, import_timeout=import_timeout, timeout=timeout, until=until)
     with progress("reading") as report_progress:
         manifest = read_manifest(Path(golden_dir)) if golden_dir else read_manifest()
         opened = []
         for model in models or DEFAULT_MODELS:
             checkpoint = open_model(model)
+            if until is not None:
+                known_tap(until, checkpoint.config.taps)
             stored = manifest.find(checkpoint.fingerprint())
             stored = stored.run_as(attention) if stored and not quantize else None  # which are of models as they are
             if golden_dir and stored is None:
@@ -109,10 +123,11 @@ def command(
         words += mode.words
         words += ["--golden", golden_dir] if golden_dir else []
         words += ["--seed", str(seed)] if seed else []
+        words += ["--until", until] if until else []
         report = run(make, opened, chosen, command=shlex.join(words), mode=mode, seed=seed, progress=report_progress)
         report = with_known(report, known)
         trouble = ""
-        if not brief and report.status is Status.FAIL:
+        if not brief and until is None and report.status is Status.FAIL:
             from ..conformance.kept import with_replays  # and with them every mutant: only a failure needs them
             from ..conformance.likely import with_likely
 
@@ -120,12 +135,22 @@ def command(
             report, trouble = with_replays(
                 report, opened, make, engine=engine, dtype=dtype, mode=mode, seed=seed, progress=report_progress
             )
+    if certificate_file is not None:
+        from ..conformance.certificate import certify, write_certificate
+        from ..golden import GOLDEN
+        from ..reports import as_data
+
+        folder, line = Path(golden_dir) if golden_dir else GOLDEN, shlex.join(words)
+        certificate = certify(as_data(report), opened, mode=mode, seed=seed, command=line, folder=folder)
+        write_certificate(certificate, Path(certificate_file))
     if trouble:
         click.echo(trouble, err=True)
+    if until is not None:
+        click.echo(f"note: only the taps until {until} were looked at", err=True)
     return _show(report, as_json)
 
 
-def _again(file: str, import_timeout: float, as_json: bool) -> int:
+def _again(file: str, import_timeout: float, timeout: float, as_json: bool) -> int:
     """`gander check --replay FILE`."""
     from pathlib import Path
 
@@ -137,14 +162,16 @@ def _again(file: str, import_timeout: float, as_json: bool) -> int:
     context = click.get_current_context()
     for name in context.params:
         given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        if given and name not in ("replay_file", "import_timeout", "as_json"):
+        if given and name not in ("replay_file", "import_timeout", "timeout", "as_json"):
             (option,) = (each for each in context.command.params if each.name == name)
             raise InputError(
                 f"--replay FILE says all that {option.opts[0]} would", mend=f"leave out {option.opts[0]}, or --replay"
             )
     path = Path(file)
     replay = read_replay(path)
-    make = engine_factory(replay.engine, dtype=replay.dtype, mode=replay.mode, import_timeout=import_timeout)
+    make = engine_factory(
+        replay.engine, dtype=replay.dtype, mode=replay.mode, import_timeout=import_timeout, timeout=timeout
+    )
     with progress(f"running {path}"):
         source = model_of(replay, path)
         report = run_case(make, replay.case, source, id=replay.check, file=file, mode=replay.mode, seed=replay.seed)

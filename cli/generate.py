@@ -17,6 +17,7 @@ from ._options import failed, progress
 @_options.dtype
 @_options.attention
 @_options.quantize
+@_options.timeout
 @click.option("--temperature", type=float, default=0.0, show_default=True, help="0: always the likeliest token.")
 @click.option("--top-p", type=float, default=1.0, show_default=True,
               help="Draw from the likeliest tokens that make up this probability.")  # fmt: skip
@@ -31,6 +32,7 @@ def command(
     dtype: str | None,
     attention: str,
     quantize: bool,
+    timeout: float,
     temperature: float,
     top_p: float,
     top_k: int,
@@ -50,7 +52,7 @@ def command(
     from ..vocabulary import find_vocabulary
 
     sampling = Sampling(temperature, top_p, top_k, seed)
-    make = engine_factory(engine, dtype=dtype, mode=Mode(parse_attention(attention), quantize))
+    make = engine_factory(engine, dtype=dtype, mode=Mode(parse_attention(attention), quantize), timeout=timeout)
     with progress("reading") as report:
         tokenizer = Tokenizer(find_vocabulary(vocab))
         tokens = tokenizer.encode(prompt)

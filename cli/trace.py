@@ -14,6 +14,7 @@ from ._options import failed, progress
 @_options.dtype
 @_options.attention
 @_options.quantize
+@_options.timeout
 @click.option("--path", default="prefill", show_default=True, metavar="PATH",
               help="How the tokens go in: prefill, step, or like split:5+3.")  # fmt: skip
 @click.option("--start", default="zero", show_default=True, metavar="START", help="zero, or like random:7.")
@@ -26,6 +27,7 @@ def command(
     dtype: str | None,
     attention: str,
     quantize: bool,
+    timeout: float,
     path: str,
     start: str,
     force: bool,
@@ -47,7 +49,7 @@ def command(
     if not target.parent.is_dir():
         raise InputError(f"no folder {target.parent}", mend="make it first, or write elsewhere")
     mode = Mode(parse_attention(attention), quantize)
-    make = engine_factory(engine, dtype=dtype, mode=mode)
+    make = engine_factory(engine, dtype=dtype, mode=mode, timeout=timeout)
     with progress("reading") as report_progress:
         checkpoint = open_model(model)
         ids = parse_tokens(tokens, checkpoint.config.vocab)

@@ -17,7 +17,7 @@ Array = npt.NDArray[Any]  # of floats; tokens, where an op takes them, of intege
 Arrays = dict[str, Array]
 State = Any  # opaque: only the engine that made it looks inside
 
-# What an engine may offer beyond load, forward and initial_state. A check that needs more is INCOMPLETE without it.
+# What an engine may offer beyond load, forward and initial_state. A check that needs more is not applicable without it.
 CAPABILITIES: Mapping[str, str] = {
     "taps": "fills `forward(..., taps=...)` with every tap of the model",
     "state": "export_state, import_state",

@@ -8,18 +8,19 @@ __all__ = ["CheckResult", "Finding", "Given", "ModelReport", "Report", "Status",
 
 
 class Status(StrEnum):
-    """The verdict of a check, and (but for the last two) of a whole run."""
+    """The verdict of a check; PASS, FAIL and INCOMPLETE are also those of a whole run."""
 
     PASS = "PASS"
     FAIL = "FAIL"
     INCOMPLETE = "INCOMPLETE"  # something that had to be compared was not
+    NOT_APPLICABLE = "N/A"  # the engine does not offer what the check needs
     XFAIL = "XFAIL"  # a known failure
     XPASS = "XPASS"  # called a known failure, but passes
 
     @property
     def exit_code(self) -> int:
         """0 conformant, 1 not, 2 incomplete."""
-        return {Status.PASS: 0, Status.FAIL: 1, Status.INCOMPLETE: 2, Status.XFAIL: 0, Status.XPASS: 1}[self]
+        return {Status.PASS: 0, Status.XFAIL: 0, Status.FAIL: 1, Status.XPASS: 1}.get(self, 2)
 
 
 # What each status of a part makes of the whole, the heaviest first.
@@ -27,6 +28,7 @@ _VERDICTS = {
     Status.FAIL: Status.FAIL,
     Status.XPASS: Status.FAIL,
     Status.INCOMPLETE: Status.INCOMPLETE,
+    Status.NOT_APPLICABLE: Status.INCOMPLETE,  # never passed: --skip says that it is not wanted
     Status.PASS: Status.PASS,
     Status.XFAIL: Status.PASS,
 }
@@ -73,10 +75,13 @@ class CheckResult:
     likely: str = ""  # the fault that explains the findings: "GroupNorm eps 1e-5 instead of 64e-5 (explains 99.8 % …)"
     replay: str = ""  # the file that shows its first finding again, on less
     xfail: str = ""  # why it is known to fail
+    lacks: tuple[str, ...] = ()  # capabilities that it needs and the engine does not offer: it was not asked
 
     @property
     def status(self) -> Status:
         """FAIL if anything is wrong, INCOMPLETE if anything is missing, else PASS; XFAIL, XPASS of a known failure."""
+        if self.lacks:
+            return Status.NOT_APPLICABLE
         if any(not finding.missing for finding in self.findings):
             return Status.XFAIL if self.xfail else Status.FAIL
         if self.findings or self.compared != self.expected or not self.expected:

@@ -17,13 +17,13 @@ from .cases import Case, compare_case, needs, reduced
 from .checks import LOAD_ENGINE
 from .compare import Tally
 from .context import Context
-from .engine import CAPABILITIES, Engine
+from .engine import Engine
 from .guard import Absent, EngineFault, Guard
 from .mode import PLAIN, Mode
 from .registry import CHECKS, Check
 from .results import CheckResult, ModelReport, Report
 
-__all__ = ["context_of", "one_thread_if_small", "run", "run_case"]
+__all__ = ["ask", "askable", "cannot_start", "context_of", "one_thread_if_small", "opened", "run", "run_case"]
 
 Progress = Callable[[str], None]
 
@@ -49,12 +49,10 @@ def run(
     reports: list[ModelReport] = []
     engine: Any = None
     for model, checkpoint, golden in models:
-        engine = _opened(open_engine)
+        engine = opened(open_engine)
         named = partial(_named, progress, model)
         context = context_of(engine, checkpoint, mode, open_engine, golden=golden, seed=seed, progress=named)
-        chosen = [check for check in checks if check.when(context)]
-        if reports:  # a formula alone knows no model: once is enough
-            chosen = [check for check in chosen if "apply" not in check.needs]
+        chosen = _applicable(context, checks, first=not reports)
         if not chosen:
             continue
         with one_thread_if_small(context):
@@ -86,7 +84,7 @@ def run_case(
     `source` is the case's model before it is cut; its fingerprint is the report's.
     """
     began = time.perf_counter()
-    engine = _opened(open_engine)
+    engine = opened(open_engine)
     context = context_of(engine, reduced(source, case.model, engine.dtype), mode, open_engine, seed=seed)
     check = Check(id, "a failure that was kept", partial(compare_case, case=case), needs(case), lambda context: True)
     with one_thread_if_small(context):
@@ -112,12 +110,31 @@ def context_of(
     return Context(guard, engine.dtype, capabilities, checkpoint, mode, golden, seed, progress, another)
 
 
-def _opened(open_engine: Callable[[], Engine]) -> Any:
+def opened(open_engine: Callable[[], Engine]) -> Any:
     """An engine, or what stands for one that cannot be made."""
     try:
         return open_engine()
     except EngineFault as fault:
         return Absent(fault)
+
+
+def _applicable(context: Context, checks: Sequence[Check], *, first: bool) -> list[Check]:
+    """Those that can be asked of this model, in this mode. `first`: of the models that are checked together."""
+    asked = [check for check in checks if check.when(context)]
+    # A formula alone knows no model: once is enough.
+    return asked if first else [check for check in asked if "apply" not in check.needs]
+
+
+def askable(
+    checkpoint: Checkpoint, mode: Mode, checks: Sequence[Check], *, golden: GoldenSet | None, first: bool
+) -> list[Check]:
+    """The same, before there is an engine."""
+    nobody = EngineFault("engine", "is not asked yet")
+
+    def none() -> Engine:
+        raise nobody
+
+    return _applicable(context_of(Absent(nobody), checkpoint, mode, none, golden=golden), checks, first=first)
 
 
 def one_thread_if_small(context: Context) -> AbstractContextManager[object]:
@@ -131,21 +148,14 @@ def _named(progress: Progress, model: str, text: str) -> None:
 
 def _check_model(context: Context, checks: Sequence[Check]) -> list[CheckResult]:
     """Every check; but only why there is nothing to check, if the engine does not take the weights or cannot answer."""
-    lacking = context.required - context.capabilities
-    blocked = _cannot_start(context, lacking)
+    blocked = cannot_start(context)
     if blocked is not None:
         checks = checks if CHECKS[LOAD_ENGINE] in checks else [CHECKS[LOAD_ENGINE], *checks]
     results = []
     for check in checks:
         context.progress(check.id)
-        if blocked is None or check.id == "load.census":
-            results.append(_one(check, context))
-        elif check.id == LOAD_ENGINE:
-            results.append(blocked)
-        else:
-            note = f"not run: see {LOAD_ENGINE}"
-            results.append(_result(check.id, Tally(), time.perf_counter(), note=note))
-    if lacking:  # nothing was loaded
+        results.append(ask(check, context, blocked))
+    if _lacking(context):  # nothing was loaded
         return results
     began = time.perf_counter()
     try:
@@ -155,12 +165,17 @@ def _check_model(context: Context, checks: Sequence[Check]) -> list[CheckResult]
     return results
 
 
-def _cannot_start(context: Context, lacking: Collection[str]) -> CheckResult | None:
-    """Why there is nothing to check: the engine lacks what the model needs, or does not take it, or does not answer."""
+def _lacking(context: Context) -> frozenset[str]:
+    """What the model needs and the engine does not offer."""
+    return context.required - context.capabilities
+
+
+def cannot_start(context: Context) -> CheckResult | None:
+    """Loads the model. Why there is nothing to check, if so: the engine lacks what the model needs, or does not take
+    it, or does not answer."""
     tally, began = Tally(), time.perf_counter()
-    if lacking:
-        _without(tally, LOAD_ENGINE, lacking)
-        return _result(LOAD_ENGINE, tally, began)
+    if lacking := _lacking(context):
+        return _result(LOAD_ENGINE, tally, began, lacks=lacking)
     try:
         context.engine.load(context.checkpoint)
         context.engine.forward([0], context.engine.initial_state())
@@ -169,16 +184,18 @@ def _cannot_start(context: Context, lacking: Collection[str]) -> CheckResult | N
     return None
 
 
-def _one(check: Check, context: Context) -> CheckResult:
-    """One check; whatever the engine does is a finding of it."""
+def ask(check: Check, context: Context, blocked: CheckResult | None) -> CheckResult:
+    """One check; whatever the engine does is a finding of it. If the engine is `blocked`, there is nothing to ask."""
     tally, began = Tally(), time.perf_counter()
+    if blocked is not None and check.id != "load.census":
+        return (
+            blocked if check.id == LOAD_ENGINE else _result(check.id, tally, began, note=f"not run: see {LOAD_ENGINE}")
+        )
     needs = check.needs
     if context.mode.quantize and check.id.startswith(("layer.", "path.")):
         needs |= {"taps"}  # which have the engine's codes
-    lacking = needs - context.capabilities
-    _without(tally, check.id, lacking, f"; leave it out with --skip {check.id}")
-    if lacking:
-        return _result(check.id, tally, began)
+    if lacking := needs - context.capabilities:
+        return _result(check.id, tally, began, lacks=lacking)
     inner = context.progress
     context.progress = lambda detail: inner(f"{check.id} · {detail}")
     try:
@@ -189,16 +206,23 @@ def _one(check: Check, context: Context) -> CheckResult:
         context.progress = inner
 
 
-def _without(tally: Tally, id: str, lacking: Collection[str], advice: str = "") -> None:
-    """What cannot be asked is missing."""
-    for capability in sorted(lacking):
-        offer = f"the engine does not offer {capability!r} ({CAPABILITIES[capability]})"
-        tally.missing(id, f"was not run: {offer}{advice}")
-
-
-def _result(id: str, tally: Tally, began: float, fault: EngineFault | None = None, note: str = "") -> CheckResult:
+def _result(
+    id: str,
+    tally: Tally,
+    began: float,
+    fault: EngineFault | None = None,
+    note: str = "",
+    lacks: Collection[str] = (),
+) -> CheckResult:
     if fault is not None:
         tally.fault(fault.where, fault.message)
     return CheckResult(
-        id, tally.compared, tally.expected, tally.worst, tuple(tally.findings), time.perf_counter() - began, note
+        id,
+        tally.compared,
+        tally.expected,
+        tally.worst,
+        tuple(tally.findings),
+        time.perf_counter() - began,
+        note,
+        lacks=tuple(sorted(lacks)),
     )

@@ -1,6 +1,6 @@
 """Golden models, made from recipes, and what the reference says of them."""
 
-from .manifest import GOLDEN, GoldenSet, GoldenTrace, Manifest, read_manifest
+from .manifest import GOLDEN, MANIFEST, GoldenSet, GoldenTrace, Manifest, read_manifest
 from .models import open_model
 from .recipes import NAMES, RANDOM_SIZES, RECIPES
 from .record import HOLDS, greedy, record
@@ -12,6 +12,7 @@ __all__ = [
     "CACHED",
     "GOLDEN",
     "HOLDS",
+    "MANIFEST",
     "NAMES",
     "RANDOM_SIZES",
     "RECIPES",

@@ -5,6 +5,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ..conformance.engine import CAPABILITIES
 from ..conformance.results import CheckResult, Finding, ModelReport, Report, Status, replay
 
 __all__ = ["print_report"]
@@ -13,6 +14,7 @@ STYLE = {
     Status.PASS: "green",
     Status.FAIL: "bold red",
     Status.INCOMPLETE: "yellow",
+    Status.NOT_APPLICABLE: "yellow",
     Status.XFAIL: "green",
     Status.XPASS: "bold red",
 }
@@ -34,9 +36,13 @@ def print_report(report: Report, console: Console) -> None:
     line = Text()
     line.append(report.status, style=STYLE[report.status])
     line.append(f"  compared {report.compared}/{report.expected} tensors in {report.seconds:.1f} s")
-    for status in (Status.XFAIL, Status.XPASS):
+    for status, said in (
+        (Status.XFAIL, "XFAIL"),
+        (Status.XPASS, "XPASS"),
+        (Status.NOT_APPLICABLE, "not applicable (--skip leaves them out)"),
+    ):
         if number := report.count(status):
-            line.append(f", {number} {status}")
+            line.append(f", {number} {said}")
     console.print(line)
 
 
@@ -86,6 +92,11 @@ def _print_findings(report: Report, model: ModelReport, console: Console) -> Non
             console.print(Text(Status.XPASS, style=STYLE[Status.XPASS]) + Text(f"  {check.id}", style="bold"))
             _indented(f"passes, but is listed as a known failure: {check.xfail}", console)
             _indented("take it out of the --xfail file", console)
+    for lacks in dict.fromkeys(check.lacks for check in model.checks if check.lacks):
+        ids = [check.id for check in model.checks if check.lacks == lacks]
+        offers = " nor ".join(f"{name!r} ({CAPABILITIES[name]})" for name in lacks)
+        console.print(f"\nNot applicable: the engine does not offer {offers}", highlight=False)
+        _indented(", ".join(ids), console)
     known = [check for check in model.checks if check.status is Status.XFAIL]
     if known:
         console.print("\nKnown failures:")
@@ -117,5 +128,7 @@ def _print_finding(report: Report, model: ModelReport, check: CheckResult, findi
 
 
 def _print_replay(report: Report, model: ModelReport, check: CheckResult, console: Console) -> None:
+    if not (check.replay or report.command):  # of an engine that only someone's own tests can make
+        return
     command = f"replay: {replay(report, model, check)}"
     console.print(Text(" " * INDENT + command), soft_wrap=True)  # one line, to be copied

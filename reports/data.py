@@ -24,6 +24,7 @@ def as_data(report: Report) -> dict[str, Any]:
         "expected": report.expected,
         "xfail": report.count(Status.XFAIL),
         "xpass": report.count(Status.XPASS),
+        "not_applicable": report.count(Status.NOT_APPLICABLE),
         "seconds": round(report.seconds, 3),
         "models": [
             {
@@ -49,6 +50,7 @@ def _check(report: Report, model: ModelReport, check: CheckResult) -> dict[str, 
         "xfail": check.xfail,
         "likely": check.likely,
         "replay": replay(report, model, check),
+        "lacks": list(check.lacks),
         "findings": [
             {
                 "where": finding.where,

@@ -198,6 +198,10 @@ class NoTaps(Optimized):
     capabilities = Optimized.capabilities - {"taps"}
 
 
+class NoApply(Optimized):
+    capabilities = Optimized.capabilities - {"apply"}
+
+
 class UnknownCapability(Optimized):
     capabilities = Optimized.capabilities | {"tapes"}
 

@@ -160,11 +160,24 @@ def test_a_missing_state_is_incomplete(check: Callable) -> None:
     assert report["compared"] < report["expected"]
 
 
-def test_a_capability_that_is_not_offered_is_incomplete(check: Callable) -> None:
-    """And the message says how to leave the check out."""
+def test_a_check_of_what_is_not_offered_is_not_applicable(check: Callable) -> None:
+    """Which is counted, and never a pass."""
     report, status = check("NoTaps", "layer.isolated", "path.split")
-    assert status == 2
-    assert "leave it out with --skip layer.isolated" in first_finding(report, "layer.isolated")["message"]
+    assert (status, report["status"], report["not_applicable"]) == (2, "INCOMPLETE", 1)
+    assert {c["id"]: c["status"] for c in report["models"][0]["checks"]} == {
+        "layer.isolated": "N/A",
+        "path.split": "PASS",
+    }
+
+
+def test_it_says_what_is_not_offered_and_how_to_leave_it_out(gander: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    only = "--only", "op.gate", "--only", "op.decay", "--only", "load"
+    typed = gander("check", "-m", "golden:narrow", "-e", "py:misbehaving:NoApply", *only)
+    assert typed.status == 2
+    said = " ".join(typed.out.split())
+    assert "Not applicable: the engine does not offer 'apply' (apply: one formula on its own) op.decay, op.gate" in said
+    assert "2 not applicable (--skip leaves them out)" in said
 
 
 def test_an_engine_that_hangs_on_import_is_named(

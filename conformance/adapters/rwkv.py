@@ -42,7 +42,8 @@ class Engine:
         with tempfile.TemporaryDirectory() as folder:  # the package reads a .pth, named without its suffix
             path = Path(folder) / "model"
             write(checkpoint, path.with_suffix(".pth"), "official")
-            self._model = RWKV(model=str(path), strategy="cpu fp32", verbose=False)
+            with contextlib.redirect_stdout(sys.stderr):
+                self._model = RWKV(model=str(path), strategy="cpu fp32")
 
     def close(self) -> None:
         del self._model

@@ -1,0 +1,56 @@
+"""A certificate for people: what was reached, on what evidence; and as a badge."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from anybadge import Badge
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..errors import InputError
+from ..files import whole
+
+__all__ = ["print_certificate", "write_badge"]
+
+STYLE = {"reached": "green", "failed": "bold red", "not tested": "yellow"}
+# From grey to green, by the level that is reached.
+COLOURS = {None: "#9f9f9f", "L0": "#dfb317", "L1": "#dfb317", "L2": "#a4a61d", "L3": "#4c1", "L4": "#4c1"}
+
+
+def print_certificate(certificate: Mapping[str, Any], wrong: Sequence[str], console: Console) -> None:
+    """Its levels; or what in it does not follow from its evidence."""
+    if not wrong:
+        mode = f" {certificate['mode']}" if certificate["mode"] else ""
+        title = f"{certificate['engine']} {certificate['dtype']}{mode}"
+        table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+        for column in ("level", "verdict", "the engine"):
+            table.add_column(column)
+        for name, level in certificate["levels"].items():
+            table.add_row(name, Text(level["verdict"], style=STYLE[level["verdict"]]), level["claim"])
+        console.print(table)
+        for model in certificate["models"]:
+            console.print(f"{model['model']} {model['fingerprint'][:12]}…", highlight=False)
+    for line in wrong:
+        console.print(Text(line))
+    verdict = Text("FAIL", style="bold red") if wrong else Text("PASS", style="green")
+    compared = f"{certificate.get('compared')}/{certificate.get('expected')} tensors compared"
+    verdict.append("  it does not follow from its evidence" if wrong else f"  {said(certificate)}, {compared}")
+    console.print(verdict)
+
+
+def said(certificate: Mapping[str, Any]) -> str:
+    """The level in words."""
+    return f"level {certificate['level']}" if certificate["level"] else "no level"
+
+
+def write_badge(certificate: Mapping[str, Any], path: Path) -> None:
+    """An SVG: gander | L3 float32."""
+    value = f"{certificate['level']} {certificate['dtype']} {certificate['mode']}".strip()
+    badge = Badge("gander", value if certificate["level"] else "no level", default_color=COLOURS[certificate["level"]])
+    try:
+        with whole(path) as partial:
+            partial.write_text(badge.badge_svg_text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from error
