@@ -316,7 +316,7 @@ def added_to_memory(q: Array, k: Array, v: Array, cache: Cache, tokens: int, los
 # --- modes on which each can be seen, with parameters small enough for short texts
 
 MOBA, LOCAL = Mode(Moba(8, 3)), Mode(Moba(8, 1))
-PACKAGE = Mode(Package(8, 2, 16, evict_at=16, keep=12, window=4))
+PACKAGE, EVICTING = Mode(Package(8, 2, 16)), Mode(Package(8, 2, 16, evict_at=16, keep=12, window=4))
 CAPPED, REFUSING = Mode(Capped(12)), Mode(Capped(320, "refuse"))
 MEMORY = Mode(Memory(8))
 
@@ -426,16 +426,16 @@ MUTANTS: tuple[Mutant, ...] = (
         REFUSING,
         methods={"forward": refused_too_late},
     ),
-    of_policy("evict", "least_voted", "the tokens with the fewest votes are kept", PACKAGE, voted(least)),
+    of_policy("evict", "least_voted", "the tokens with the fewest votes are kept", EVICTING, voted(least)),
     of_policy(
-        "evict", "by_position", "what is kept stands in the order of the text, not of votes", PACKAGE, voted(in_order)
+        "evict", "by_position", "what is kept stands in the order of the text, not of votes", EVICTING, voted(in_order)
     ),
     of_policy(
-        "evict", "no_window", "the newest tokens are voted on like the others", PACKAGE, voted(most, spared=False)
+        "evict", "no_window", "the newest tokens are voted on like the others", EVICTING, voted(most, spared=False)
     ),
-    of_policy("evict", "one_vote", "all heads keep the same tokens", PACKAGE, voted(one_vote)),
+    of_policy("evict", "one_vote", "all heads keep the same tokens", EVICTING, voted(one_vote)),
     of_policy(
-        "evict", "votes_of_scores", "votes are sums of scores, without softmax", PACKAGE, voted(most, of_weights=False)
+        "evict", "votes_of_scores", "votes are sums of scores, without softmax", EVICTING, voted(most, of_weights=False)
     ),
     wrong(
         "memory",
