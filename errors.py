@@ -4,10 +4,11 @@ Anything a user may get wrong (a path, a file, a name, a token) ends here: what 
 mend it. The command prints it without a traceback and exits 2.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
-__all__ = ["InputError", "nearest"]
+__all__ = ["InputError", "nearest", "needs"]
 
 
 class InputError(Exception):
@@ -30,3 +31,16 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close:
         return "did you mean " + ", ".join(repr(c) for c in close) + "?"
     return "one of " + ", ".join(repr(k) for k in known)
+
+
+@contextmanager
+def needs(what: str, package: str, *, module: str = "", extra: str = "peers") -> Iterator[None]:
+    """Around an import: InputError, if it is this PyPI package that is not installed. `module` is what it is called in
+    Python, if not the same; `extra` is what of gander's installs it."""
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        if missing.name != (module or package.replace("-", "_")):
+            raise
+        mend = f"pip install 'gander-rwkv[{extra}]'"
+        raise InputError(f"{what} needs the PyPI package {package}", mend=mend) from missing

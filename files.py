@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["whole"]
+from .errors import InputError
+
+__all__ = ["output", "whole"]
 
 
 @contextmanager
@@ -19,3 +21,13 @@ def whole(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             partial.unlink()  # is gone already, unless something stopped this, an interrupt included
+
+
+@contextmanager
+def output(path: Path) -> Iterator[Path]:
+    """The same for a file that the user named: InputError if it cannot be written."""
+    try:
+        with whole(path) as partial:
+            yield partial
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error

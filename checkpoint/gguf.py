@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..errors import InputError, nearest
+from ..errors import InputError, nearest, needs
 from ..files import whole
 from .convert import check_place
 from .layout import shapes
@@ -106,14 +106,8 @@ def write_gguf(
 
 
 def _package() -> ModuleType:
-    try:
+    with needs("a GGUF file", "gguf"):
         import gguf
-    except ModuleNotFoundError as missing:
-        if missing.name != "gguf":
-            raise
-        raise InputError(
-            "a GGUF file needs the PyPI package gguf", mend="pip install 'gander-rwkv[peers]'"
-        ) from missing
     module: ModuleType = gguf
     return module
 

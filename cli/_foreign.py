@@ -52,7 +52,7 @@ def understand(
     `defaults` are for what neither map nor dump say of the run; `options` have the last word.
     """
     from ..conformance.naming import propose as find
-    from ..files import whole
+    from ..files import output
     from ..reports.naming import Understood, written
     from ..traces.foreign import canonical, convert, read_dump, said_of
     from ..traces.maps import Map, read_map
@@ -70,11 +70,8 @@ def understand(
     run = said_of(dump, Map(()), defaults, options)
     proposal = find(dump, right(run), run["dtype"])
     if target:
-        try:
-            with whole(target) as partial:
-                partial.write_text(written(proposal), encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"cannot write {target}: {error.strerror}") from error
+        with output(target) as partial:
+            partial.write_text(written(proposal), encoding="utf-8")
     if not proposal.matches and not any(map(canonical, dump.tensors)):
         first = "".join(f"\n  {name}: {why}" for name, why in list(proposal.unmatched.items())[:4])
         raise InputError(

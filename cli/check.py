@@ -72,10 +72,11 @@ def command(
     from hypothesis.configuration import set_hypothesis_home_dir
 
     from ..conformance.adapters.factory import engine_factory
+    from ..conformance.context import golden_of
     from ..conformance.mode import Mode
     from ..conformance.registry import CHECKS, select
     from ..conformance.results import Status
-    from ..conformance.runner import run
+    from ..conformance.runner import command_words, run
     from ..conformance.until import known_tap, up_to
     from ..conformance.xfail import read_known, require_matches, with_known
     from ..errors import InputError
@@ -100,7 +101,6 @@ def command(
     require_matches(known, [check.id for check in chosen])  # at once, not after a minute
     set_hypothesis_home_dir(Path(tempfile.gettempdir(), "gander-hypothesis"))  # its cache is no business of this folder
     mode = Mode(parse_attention(attention), quantize)
-    attention = str(mode.attention)  # with all its parameters
     make = engine_factory(engine, dtype=dtype, mode=mode, import_timeout=import_timeout, timeout=timeout, until=until)
     with progress("reading") as report_progress:
         manifest = read_manifest(Path(golden_dir)) if golden_dir else read_manifest()
@@ -109,8 +109,7 @@ def command(
             checkpoint = open_model(model)
             if until is not None:
                 known_tap(until, checkpoint.config.taps)
-            stored = manifest.find(checkpoint.fingerprint())
-            stored = stored.run_as(attention) if stored and not quantize else None  # which are of models as they are
+            stored = golden_of(manifest, checkpoint, mode)
             if golden_dir and stored is None:
                 raise InputError(
                     f"{golden_dir} has no traces of {model}" + (f" as {mode}" if str(mode) else ""),
@@ -118,11 +117,8 @@ def command(
                     mend=f"gander golden make --model {model} --tokens … --out DIR",
                 )
             opened.append((model, checkpoint, stored))
-        words = ["gander", "check", "--engine", engine]
-        words += ["--dtype", dtype] if dtype else []
-        words += mode.words
+        words = command_words(engine, dtype, mode, seed)
         words += ["--golden", golden_dir] if golden_dir else []
-        words += ["--seed", str(seed)] if seed else []
         words += ["--until", until] if until else []
         report = run(make, opened, chosen, command=shlex.join(words), mode=mode, seed=seed, progress=report_progress)
         report = with_known(report, known)

@@ -41,7 +41,7 @@ def command(
     from ..conformance.mutants import MUTANTS
     from ..golden import open_model
     from ..reports.diagnosis import diagnosis_as_json, print_diagnosis
-    from ..reports.naming import print_understood, understood_as_data
+    from ..reports.naming import print_understood, with_understood
     from ..traces import parse_tokens, read
     from ..traces.foreign import is_dump
 
@@ -72,11 +72,7 @@ def command(
         else:
             diagnosis = diagnose_choices(shown, checkpoint, MUTANTS, prompt, progress=report_progress)
     if as_json:
-        text = diagnosis_as_json(diagnosis)
-        if understood:
-            data = json.loads(text) | {"dump": understood_as_data(understood)}
-            text = json.dumps(data, indent=2, ensure_ascii=False)
-        click.echo(text)
+        click.echo(with_understood(diagnosis_as_json(diagnosis), understood))
     else:
         if understood:
             print_understood(understood, console())

@@ -1,7 +1,5 @@
 """`gander diff A B`: where do two traces part?"""
 
-import json
-
 import click
 
 from . import _foreign, _options
@@ -38,7 +36,7 @@ def command(
     from ..conformance.diff import diff, relative_tolerance
     from ..errors import InputError
     from ..reports import diff_as_json, print_diff
-    from ..reports.naming import print_understood, understood_as_data
+    from ..reports.naming import print_understood, with_understood
     from ..traces import read
     from ..traces.foreign import is_dump, known_of, sizes
 
@@ -69,12 +67,7 @@ def command(
         result = replace(result, only_a=result.only_b, only_b=result.only_a)
         result = replace(result, tokens_a=result.tokens_b, tokens_b=result.tokens_a)
     if as_json:
-        text = diff_as_json(result, relative)
-        click.echo(
-            text
-            if understood is None
-            else json.dumps(json.loads(text) | {"dump": understood_as_data(understood)}, indent=2, ensure_ascii=False)
-        )
+        click.echo(with_understood(diff_as_json(result, relative), understood))
     else:
         if understood:
             print_understood(understood, console())

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..checkpoint import Checkpoint
 from ..errors import InputError
-from ..files import whole
+from ..files import output
 from ..golden import MANIFEST, GoldenSet
 from .levels import LEVELS, highest, reached
 from .mode import Mode
@@ -91,11 +91,8 @@ def discrepancies(certificate: Mapping[str, Any]) -> list[str]:
 
 def write_certificate(certificate: Mapping[str, Any], path: Path) -> None:
     """Write it as JSON, whole or not at all."""
-    try:
-        with whole(path) as partial:
-            partial.write_text(json.dumps(certificate, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from error
+    with output(path) as partial:
+        partial.write_text(json.dumps(certificate, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def read_certificate(path: Path) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Comparing one tensor with another. NaN fails; so does a wrong shape; nothing is averaged away."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -58,6 +58,7 @@ class Tally:
     expected: int = 0
     worst: float = 0.0
     findings: list[Finding] = field(default_factory=list)
+    wanted: Collection[str] | None = None  # of `tensors`: the only ones that are compared, if not all are
 
     def tensor(
         self,
@@ -98,6 +99,7 @@ class Tally:
         results = [
             self.tensor(name, got.get(name), value, bound[name], path=path, token_axis=token_axis, hint=hint)
             for name, value in want.items()
+            if self.wanted is None or name in self.wanted
         ]
         return all(results)
 

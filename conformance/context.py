@@ -9,7 +9,7 @@ import numpy as np
 
 from ..checkpoint import Checkpoint, Config
 from ..errors import InputError
-from ..golden import CACHED, GoldenSet, GoldenTrace, start_of, start_state
+from ..golden import CACHED, GoldenSet, GoldenTrace, Manifest, start_of, start_state
 from ..reference import initial_state
 from ..traces import Capped, Trace, cut
 from .engine import Array, Arrays
@@ -18,7 +18,7 @@ from .mode import Mode
 from .oracle import Oracle, Run
 from .tolerances import bounds
 
-__all__ = ["Context", "Expected", "begin", "digest", "end_to_end", "joined", "splits"]
+__all__ = ["Context", "Expected", "begin", "digest", "end_to_end", "golden_of", "joined", "splits"]
 
 LAYER = 130  # tokens of the layer checks: beyond two chunks of 64, and not a multiple of anything
 LENGTH = 300  # of the longest call: the fastest decay over 256 tokens is below float32's smallest number
@@ -196,6 +196,12 @@ class Context:
         if unknown:
             raise EngineFault("export_state", f"returned {unknown[0]!r}, which is no state of this model")
         return arrays
+
+
+def golden_of(manifest: Manifest, checkpoint: Checkpoint, mode: Mode) -> GoldenSet | None:
+    """The stored traces of a model in a mode, if there are any. None are of INT8."""
+    stored = None if mode.quantize else manifest.find(checkpoint.fingerprint())
+    return stored and stored.run_as(str(mode.attention))
 
 
 def digest(arrays: Mapping[str, Array]) -> int:

@@ -23,7 +23,17 @@ from .mode import PLAIN, Mode
 from .registry import CHECKS, Check
 from .results import CheckResult, ModelReport, Report
 
-__all__ = ["ask", "askable", "cannot_start", "context_of", "one_thread_if_small", "opened", "run", "run_case"]
+__all__ = [
+    "ask",
+    "askable",
+    "cannot_start",
+    "command_words",
+    "context_of",
+    "one_thread_if_small",
+    "opened",
+    "run",
+    "run_case",
+]
 
 Progress = Callable[[str], None]
 
@@ -92,6 +102,14 @@ def run_case(
     report = ModelReport(file, source.fingerprint(), tuple(results))
     seconds = time.perf_counter() - began
     return Report(engine.name, engine.dtype, str(mode), __version__, "", (report,), seconds)
+
+
+def command_words(engine: str, dtype: str | None, mode: Mode, seed: int) -> list[str]:
+    """What is typed to check an engine, but for models, checks, and where traces are."""
+    words = ["gander", "check", "--engine", engine]
+    words += ["--dtype", dtype] if dtype else []
+    words += mode.words
+    return words + (["--seed", str(seed)] if seed else [])
 
 
 def context_of(

@@ -21,7 +21,7 @@ from ..golden import GoldenSet, open_model, read_manifest
 from ..vocabulary import find_vocabulary
 from .checks import LOAD_ENGINE
 from .compare import Tally, compare
-from .context import Context, Expected, digest
+from .context import Context, Expected, digest, golden_of
 from .engine import Array, Arrays
 from .guard import EngineFault, Guard
 from .mode import Mode
@@ -201,9 +201,7 @@ class _Baseline:
 @lru_cache(maxsize=1)  # a process works at one at a time, and what is kept is large
 def _baseline(model: str, mode: Mode) -> _Baseline:
     checkpoint = open_model(model)
-    stored = read_manifest().find(checkpoint.fingerprint())
-    golden = None if stored is None or mode.quantize else stored.run_as(str(mode.attention))
-    baseline = _Baseline(checkpoint, mode, golden)
+    baseline = _Baseline(checkpoint, mode, golden_of(read_manifest(), checkpoint, mode))
     if mode.quantize not in _OPS:  # it does not matter on which model
         _OPS[mode.quantize] = _asked(baseline, [check for check in CHECKS.values() if _is_op(check)])
     killed, asks = _asked(baseline, [check for check in CHECKS.values() if not _is_op(check)])

@@ -13,13 +13,13 @@ from ..golden import open_model, read_manifest
 from ..traces import parse_attention
 from . import DEFAULT_MODELS
 from .adapters.factory import engine_factory
-from .context import Context
+from .context import Context, golden_of
 from .engine import Engine
 from .guard import EngineFault
 from .mode import Mode
 from .registry import CHECKS, Check, select
 from .results import CheckResult, ModelReport, Report
-from .runner import ask, askable, cannot_start, context_of, one_thread_if_small, opened
+from .runner import ask, askable, cannot_start, command_words, context_of, one_thread_if_small, opened
 from .xfail import Known, require_matches
 
 __all__ = ["Conformance", "Opened", "run_conformance"]
@@ -48,10 +48,7 @@ class Conformance:
         """What repeats it, but for --model and --only; empty if only these tests can make the engine."""
         if callable(self.engine):
             return ""
-        words = ["gander", "check", "--engine", self.engine]
-        words += ["--dtype", self.dtype] if self.dtype else []
-        words += ["--seed", str(self.seed)] if self.seed else []
-        return shlex.join(words + self.mode.words)
+        return shlex.join(command_words(self.engine, self.dtype, self.mode, self.seed))
 
 
 def run_conformance(
@@ -84,16 +81,15 @@ class Opened:
     def __init__(self, suite: Conformance, model: str) -> None:
         self.suite, self.model = suite, model
         self.checkpoint = open_model(model)
-        stored = None if suite.mode.quantize else read_manifest().find(self.checkpoint.fingerprint())
-        self._golden = stored and stored.run_as(str(suite.mode.attention))
+        self._golden = golden_of(read_manifest(), self.checkpoint, suite.mode)
         first = model == suite.models[0]
         self.checks = askable(self.checkpoint, suite.mode, suite.checks, golden=self._golden, first=first)
 
     @cached_property
     def begun(self) -> tuple[Any, Context, CheckResult | None]:
         """The engine; with the model loaded, or why it cannot be asked anything."""
-        engine = opened(self.suite.make)
         suite = self.suite
+        engine = opened(suite.make)
         context = context_of(engine, self.checkpoint, suite.mode, suite.make, golden=self._golden, seed=suite.seed)
         with one_thread_if_small(context):
             return engine, context, cannot_start(context)

@@ -1,14 +1,13 @@
 """A port on its way: the layer checks up to a tap, as if the model ended there."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from ..errors import InputError, nearest
 from ..traces import Tensor
 from .compare import Tally
 from .context import Context
-from .engine import Array
 from .registry import Check
 
 __all__ = ["known_tap", "up_to"]
@@ -34,30 +33,6 @@ def up_to(tap: str, checks: Sequence[Check]) -> list[Check]:
 
 def _run(run: Callable[[Context, Tally], str | None], tap: str, context: Context, tally: Tally) -> str | None:
     names = [tensor.name for tensor in context.config.taps]
-    wanted = names[: names.index(tap) + 1]
-    front = _Front(wanted=frozenset(wanted), findings=tally.findings)
-    try:
-        note = run(context, front)
-    finally:
-        tally.compared, tally.expected, tally.worst = front.compared, front.expected, front.worst
-    return f"{note or ''}; {len(wanted)} of {len(names)} taps, until {tap}"
-
-
-@dataclass
-class _Front(Tally):
-    """Counts and compares the taps that are wanted, and no others."""
-
-    wanted: Collection[str] = ()
-
-    def tensors(
-        self,
-        got: Mapping[str, object],
-        want: Mapping[str, Array],
-        bound: Mapping[str, Array],
-        *,
-        path: str = "",
-        token_axis: bool = True,
-        hint: str = "",
-    ) -> bool:
-        want = {name: value for name, value in want.items() if name in self.wanted}
-        return super().tensors(got, want, bound, path=path, token_axis=token_axis, hint=hint)
+    tally.wanted = names[: names.index(tap) + 1]
+    note = run(context, tally)
+    return f"{note or ''}; {len(tally.wanted)} of {len(names)} taps, until {tap}"

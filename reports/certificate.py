@@ -9,8 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..errors import InputError
-from ..files import whole
+from ..files import output
 
 __all__ = ["print_certificate", "write_badge"]
 
@@ -49,8 +48,5 @@ def write_badge(certificate: Mapping[str, Any], path: Path) -> None:
     """An SVG: gander | L3 float32."""
     value = f"{certificate['level']} {certificate['dtype']} {certificate['mode']}".strip()
     badge = Badge("gander", value if certificate["level"] else "no level", default_color=COLOURS[certificate["level"]])
-    try:
-        with whole(path) as partial:
-            partial.write_text(badge.badge_svg_text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from error
+    with output(path) as partial:
+        partial.write_text(badge.badge_svg_text, encoding="utf-8")

@@ -12,7 +12,7 @@ from tabulate import tabulate
 from ..conformance.mutants import Mutant, TokenizerMutant
 from ..conformance.scoring import Matrix, Row
 from ..conformance.weak import WEAK
-from ..files import whole
+from ..files import output
 
 __all__ = ["matrix_as_json", "print_matrix", "print_mutants", "write_matrix"]
 
@@ -160,7 +160,7 @@ Other ways to write the same formula. No check may fail.
 
 def write_matrix(matrix: Matrix, path: str) -> None:
     """The page, whole or not at all."""
-    with whole(Path(path)) as partial:
+    with output(Path(path)) as partial:
         partial.write_text(_page(matrix), encoding="utf-8")
 
 

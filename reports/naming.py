@@ -11,7 +11,7 @@ from rich.text import Text
 from ..conformance.naming import Match, Proposal
 from ..traces.foreign import Converted
 
-__all__ = ["Understood", "print_understood", "understood_as_data", "written"]
+__all__ = ["Understood", "print_understood", "with_understood", "written"]
 
 SHOWN = 12  # of the tensors that are no tap
 
@@ -56,8 +56,14 @@ def print_understood(understood: Understood, console: Console) -> None:
     console.print()
 
 
-def understood_as_data(understood: Understood) -> dict[str, object]:
-    """The same for JSON."""
+def with_understood(text: str, understood: Understood | None) -> str:
+    """A report as JSON, with what its dump was taken for."""
+    if understood is None:
+        return text
+    return json.dumps(json.loads(text) | {"dump": _as_data(understood)}, indent=2, ensure_ascii=False)
+
+
+def _as_data(understood: Understood) -> dict[str, object]:
     proposal = understood.proposal
     matches = [(match, True) for match in proposal.matches] if proposal else []
     matches += [(match, False) for match in proposal.unsure] if proposal else []

@@ -18,9 +18,10 @@ from gander.conformance.registry import CHECKS
 from gander.conformance.results import Status
 from gander.conformance.runner import run
 from gander.conformance.scoring import Matrix, Row
+from gander.errors import InputError
 from gander.golden import open_model, read_manifest
 from gander.reference import channel_mix, forward, gate, sigmoid
-from gander.reports.mutants import print_matrix
+from gander.reports.mutants import print_matrix, write_matrix
 
 FAULT = Mutant("k_update.dropped", "a fault", "right")
 EQUAL = Mutant("k_update.sum_of_two", "another way", "right", same="the same sum")
@@ -114,6 +115,12 @@ def test_a_mutants_row_is_what_the_whole_checks_say(gander: Callable) -> None:
     (row,) = json.loads(typed.out)["mutants"]
     assert set(row["killed_by"]) == failing
     assert len(failing) > 10
+
+
+def test_a_page_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot write"):
+        write_matrix(PROVEN, str(tmp_path))  # a folder
+    assert not list(tmp_path.parent.glob("*.partial"))
 
 
 def test_no_mutant_of_that_name(gander: Callable) -> None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from ..errors import InputError, nearest
-from ..files import whole
+from ..files import output
 from .attention import parse_attention
 from .taps import Tensor, named
 
@@ -51,7 +51,7 @@ class Trace:
     quantized: str = "none"  # or int8
 
 
-class _Broken(Exception):
+class Broken(Exception):
     """A rule of FORMAT.md, and how a file breaks it."""
 
     def __init__(self, rule: str, problem: str) -> None:
@@ -72,9 +72,9 @@ def read(path: str | os.PathLike[str]) -> Trace:
     """The trace in `path`. InputError names the rule of FORMAT.md that it breaks."""
     path = Path(path)
     try:
-        metadata, stored, data = _contents(path)
+        metadata, stored, data = contents(path)
         tokens = _checked(metadata, stored)
-    except _Broken as broken:
+    except Broken as broken:
         raise InputError(f"{path} is no trace that can be read: {broken}") from broken
     return Trace(
         model=metadata["gander.model"],
@@ -85,7 +85,7 @@ def read(path: str | os.PathLike[str]) -> Trace:
         start=metadata.get("gander.start", "zero"),
         attention=str(parse_attention(metadata.get("gander.attention", "dense"))),
         quantized=metadata.get("gander.quantized", "none"),
-        tensors={name: _array(entry, data) for name, entry in stored.items()},
+        tensors={name: array_of(entry, data) for name, entry in stored.items()},
     )
 
 
@@ -115,7 +115,7 @@ def write(path: str | os.PathLike[str], trace: Trace) -> None:
     metadata |= {"gander.quantized": trace.quantized} if trace.quantized != "none" else {}
     try:
         _checked(metadata, stored)
-    except _Broken as broken:
+    except Broken as broken:
         raise InputError(f"this trace cannot be written to {path}: {broken}") from broken
 
     header: dict[str, object] = {"__metadata__": metadata}
@@ -123,16 +123,13 @@ def write(path: str | os.PathLike[str], trace: Trace) -> None:
         header[name] = {"dtype": entry.dtype, "shape": entry.shape, "data_offsets": [entry.begin, entry.end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # the numbers start on a multiple of eight bytes
-    try:
-        with whole(path) as partial, partial.open("wb") as file:
-            file.write(struct.pack("<Q", len(text)) + text)
-            for array in arrays.values():
-                file.write(array.tobytes())
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from error
+    with output(path) as partial, partial.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for array in arrays.values():
+            file.write(array.tobytes())
 
 
-def _contents(path: Path) -> tuple[dict[str, str], dict[str, _Stored], memoryview]:
+def contents(path: Path) -> tuple[dict[str, str], dict[str, _Stored], memoryview]:
     """The file's metadata, its tensors as described, and their bytes."""
     try:
         with safe_open(path, "numpy") as file:  # refuses what is no safetensors file, or not all of one
@@ -141,7 +138,7 @@ def _contents(path: Path) -> tuple[dict[str, str], dict[str, _Stored], memoryvie
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
     except SafetensorError as error:
-        raise _Broken("M1", f"it is not a complete safetensors file: {error}") from error
+        raise Broken("M1", f"it is not a complete safetensors file: {error}") from error
     (length,) = struct.unpack_from("<Q", content)
     header = json.loads(bytes(content[8 : 8 + length]))
     header.pop("__metadata__", None)
@@ -151,7 +148,7 @@ def _contents(path: Path) -> tuple[dict[str, str], dict[str, _Stored], memoryvie
     return metadata, stored, content[8 + length :]
 
 
-def _array(stored: _Stored, data: memoryview) -> npt.NDArray[np.floating[Any]]:
+def array_of(stored: _Stored, data: memoryview) -> npt.NDArray[np.floating[Any]]:
     flat: npt.NDArray[Any] = np.frombuffer(data[stored.begin : stored.end], STORED[stored.dtype])
     if stored.dtype == "BF16":  # the upper half of a float32
         flat = (flat.astype(np.uint32) << 16).view(np.float32)
@@ -163,8 +160,8 @@ def _array(stored: _Stored, data: memoryview) -> npt.NDArray[np.floating[Any]]:
 def _checked(metadata: Mapping[str, str], stored: Mapping[str, _Stored]) -> tuple[int, ...]:
     """The trace's tokens, if it keeps every rule."""
     _check_schema(metadata)
-    _check_keys(metadata)
-    tokens = _check_run(metadata)
+    check_keys(metadata)
+    tokens = check_run(metadata)
     _check_tensors(stored, tokens)
     return tokens
 
@@ -172,48 +169,48 @@ def _checked(metadata: Mapping[str, str], stored: Mapping[str, _Stored]) -> tupl
 def _check_schema(metadata: Mapping[str, str]) -> None:
     schema = metadata.get("gander.schema")
     if schema is None:
-        raise _Broken("M2", "its metadata has no gander.schema")
+        raise Broken("M2", "its metadata has no gander.schema")
     if not re.fullmatch(r"[1-9]\d{0,8}", schema):
-        raise _Broken("M2", f"gander.schema is {schema!r}, not a number")
+        raise Broken("M2", f"gander.schema is {schema!r}, not a number")
     if int(schema) > SCHEMA:
-        raise _Broken(
+        raise Broken(
             "M2", f"written by a newer gander (schema {schema}, this one reads {SCHEMA}); a newer gander can read it"
         )
 
 
-def _check_keys(metadata: Mapping[str, str]) -> None:
+def check_keys(metadata: Mapping[str, str]) -> None:
     for key in REQUIRED:
         if not metadata.get(f"gander.{key}"):
-            raise _Broken("M3", f"its metadata has no gander.{key}")
+            raise Broken("M3", f"its metadata has no gander.{key}")
     for key in metadata:
         if key.startswith("gander.") and key not in KEYS:
-            raise _Broken("M3", f"no key of the metadata is called {key!r}: {nearest(key, KEYS)}")
+            raise Broken("M3", f"no key of the metadata is called {key!r}: {nearest(key, KEYS)}")
 
 
-def _check_run(metadata: Mapping[str, str]) -> tuple[int, ...]:
+def check_run(metadata: Mapping[str, str]) -> tuple[int, ...]:
     """Model, tokens, dtype, path, start, attention and quantisation."""
     model, dtype = metadata["gander.model"], metadata["gander.dtype"]
     if not re.fullmatch(r"[0-9a-f]{64}", model):
-        raise _Broken("M4", f"gander.model is {model!r}, not 64 lower-case hex digits")
+        raise Broken("M4", f"gander.model is {model!r}, not 64 lower-case hex digits")
     tokens = _tokens(metadata["gander.tokens"])
     if dtype not in COMPUTED:
-        raise _Broken("M6", f"gander.dtype is {dtype!r}: {nearest(dtype, COMPUTED)}")
+        raise Broken("M6", f"gander.dtype is {dtype!r}: {nearest(dtype, COMPUTED)}")
     path = metadata["gander.path"]
     split = re.fullmatch(r"split:([1-9]\d*(?:\+[1-9]\d*)+)", path)
     if path not in ("prefill", "step") and not split:
-        raise _Broken("M7", f"gander.path is {path!r}, not prefill, step, or like split:5+3")
+        raise Broken("M7", f"gander.path is {path!r}, not prefill, step, or like split:5+3")
     if split and sum(map(int, split[1].split("+"))) != len(tokens):
-        raise _Broken("M7", f"gander.path {path!r} does not add up to the {len(tokens)} tokens")
+        raise Broken("M7", f"gander.path {path!r} does not add up to the {len(tokens)} tokens")
     start = metadata.get("gander.start", "zero")
     if start != "zero" and not re.fullmatch(r"random:\d{1,19}", start):
-        raise _Broken("M8", f"gander.start is {start!r}, not zero, or like random:7")
+        raise Broken("M8", f"gander.start is {start!r}, not zero, or like random:7")
     try:
         parse_attention(metadata.get("gander.attention", "dense"))
     except InputError as error:
-        raise _Broken("M14", f"gander.attention: {error.problem}") from error
+        raise Broken("M14", f"gander.attention: {error.problem}") from error
     quantized = metadata.get("gander.quantized", "none")
     if quantized not in QUANTIZED:
-        raise _Broken("M15", f"gander.quantized is {quantized!r}: {nearest(quantized, QUANTIZED)}")
+        raise Broken("M15", f"gander.quantized is {quantized!r}: {nearest(quantized, QUANTIZED)}")
     return tokens
 
 
@@ -221,38 +218,38 @@ def _tokens(text: str) -> tuple[int, ...]:
     try:
         tokens = json.loads(text)
     except ValueError as error:
-        raise _Broken("M5", f"gander.tokens is not JSON: {error}") from error
+        raise Broken("M5", f"gander.tokens is not JSON: {error}") from error
     if not isinstance(tokens, list) or not tokens:
-        raise _Broken("M5", "gander.tokens is not a list of at least one token")
+        raise Broken("M5", "gander.tokens is not a list of at least one token")
     for position, token in enumerate(tokens):
         if isinstance(token, bool) or not isinstance(token, int) or token < 0:
-            raise _Broken("M5", f"token {position} of gander.tokens is {token!r}, not a whole number from 0 up")
+            raise Broken("M5", f"token {position} of gander.tokens is {token!r}, not a whole number from 0 up")
     return tuple(tokens)
 
 
 def _check_tensors(stored: Mapping[str, _Stored], tokens: tuple[int, ...]) -> None:
     if not stored:
-        raise _Broken("M9", "it holds no tensor")
+        raise Broken("M9", "it holds no tensor")
     found: dict[str, tuple[int, str]] = {}  # a letter's size, and the tensor that showed it
     for tensor in _known(stored):
         dtype, shape = stored[tensor.name].dtype, stored[tensor.name].shape
         if dtype not in STORED:
-            raise _Broken("M10", f"{tensor.name} is stored as {dtype}: {nearest(dtype, STORED)}")
+            raise Broken("M10", f"{tensor.name} is stored as {dtype}: {nearest(dtype, STORED)}")
         if len(shape) != len(tensor.axes):
-            raise _Broken("M11", f"{tensor.name} has shape {shape}, expected ({', '.join(tensor.axes)})")
+            raise Broken("M11", f"{tensor.name} has shape {shape}, expected ({', '.join(tensor.axes)})")
         for letter, size in zip(tensor.axes, shape, strict=True):
             if letter == "T" and size != len(tokens):
-                raise _Broken("M11", f"{tensor.name} has {size} rows for {len(tokens)} tokens")
+                raise Broken("M11", f"{tensor.name} has {size} rows for {len(tokens)} tokens")
             known, where = found.setdefault(letter, (size, tensor.name))
             if size != known:
-                raise _Broken("M12", f"{letter} is {known} in {where}, but {size} in {tensor.name}")
+                raise Broken("M12", f"{letter} is {known} in {where}, but {size} in {tensor.name}")
     if {"D", "H", "N"} <= found.keys():
         (width, where), (heads, _), (size, other) = found["D"], found["H"], found["N"]
         if width != heads * size:
-            raise _Broken("M12", f"D is {width} in {where}, but H·N is {heads} · {size} in {other}")
+            raise Broken("M12", f"D is {width} in {where}, but H·N is {heads} · {size} in {other}")
     for position, token in enumerate(tokens):
         if "V" in found and token >= found["V"][0]:
-            raise _Broken("M13", f"token {position} is {token}, but logits are of {found['V'][0]} tokens")
+            raise Broken("M13", f"token {position} is {token}, but logits are of {found['V'][0]} tokens")
 
 
 def _known(names: Iterable[str]) -> Iterable[Tensor]:
@@ -260,4 +257,4 @@ def _known(names: Iterable[str]) -> Iterable[Tensor]:
         try:
             yield named(name)
         except InputError as unknown:
-            raise _Broken("M9", str(unknown)) from unknown
+            raise Broken("M9", str(unknown)) from unknown

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 
 from ..errors import InputError
 from .attention import parse_attention
-from .file import REQUIRED, SCHEMA, STORED, Trace, _array, _Broken, _check_keys, _check_run, _contents
+from .file import REQUIRED, SCHEMA, STORED, Broken, Trace, array_of, check_keys, check_run, contents
 from .maps import Map, Rule, laid_out
 from .taps import Tensor, named
 
@@ -63,10 +63,10 @@ def read_dump(path: str | os.PathLike[str]) -> Dump:
     if zipfile.is_zipfile(path):
         return _read_npz(path)
     try:
-        metadata, stored, data = _contents(path)
-    except _Broken as broken:
+        metadata, stored, data = contents(path)
+    except Broken as broken:
         raise InputError(f"{path} cannot be read: {broken}") from broken
-    floats = {name: _array(entry, data) for name, entry in stored.items() if entry.dtype in STORED}
+    floats = {name: array_of(entry, data) for name, entry in stored.items() if entry.dtype in STORED}
     others = {name: f"holds {entry.dtype}" for name, entry in stored.items() if entry.dtype not in STORED}
     run = {key.removeprefix("gander."): value for key, value in metadata.items() if key.startswith("gander.")}
     run.pop("schema", None)
@@ -155,9 +155,9 @@ def convert(
     said = said_of(dump, map_, defaults, options or {})
     metadata = {"gander.schema": str(SCHEMA), **{f"gander.{key}": value for key, value in said.items()}}
     try:
-        _check_keys(metadata)
-        tokens = _check_run(metadata)
-    except _Broken as broken:
+        check_keys(metadata)
+        tokens = check_run(metadata)
+    except Broken as broken:
         raise InputError(f"what is said of {dump.path}: {broken}") from broken
     dims = {**dims, "T": len(tokens)}
     names: dict[str, str] = {}

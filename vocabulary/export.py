@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import InputError, nearest
-from ..files import whole
+from ..files import output
 from .vocabulary import END_OF_TEXT, Vocabulary
 
 __all__ = ["END_OF_TEXT_SPELLED", "FORMS", "MNN_MAGIC", "MNN_TIKTOKEN", "export"]
@@ -52,11 +52,8 @@ def export(vocabulary: Vocabulary, path: str | os.PathLike[str], form: str, *, f
         raise InputError(f"{path} is a folder", expected="the name of a file to write")
     if os.path.lexists(path) and not force:
         raise InputError(f"{path} exists already", mend="--force overwrites it")
-    try:
-        with whole(path) as partial:
-            partial.write_bytes(FORMS[form](vocabulary).encode())
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from error
+    with output(path) as partial:
+        partial.write_bytes(FORMS[form](vocabulary).encode())
     if form == "mnn":
         return (f"the text {END_OF_TEXT_SPELLED} becomes the id 0 there; gander encodes it as ordinary text",)
     return ("for a reader that takes the longest match; OpenAI's tiktoken merges by rank and gives other ids",)

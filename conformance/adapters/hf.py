@@ -8,20 +8,14 @@ import numpy as np
 import torch
 
 from ...checkpoint import Checkpoint, write
-from ...errors import InputError
+from ...errors import needs
 from ..engine import Array, Arrays
 
 __all__ = ["Engine"]
 
-try:
+with needs("engine 'hf'", "transformers"), needs("engine 'hf'", "rwkv7-hf"):
     from rwkv7_hf import RWKV7Cache, RWKV7ForCausalLM
     from transformers.utils import logging
-except ModuleNotFoundError as missing:
-    if missing.name not in ("rwkv7_hf", "transformers"):
-        raise
-    raise InputError(
-        f"engine 'hf' needs the PyPI package {missing.name.replace('_', '-')}", mend="pip install 'gander-rwkv[peers]'"
-    ) from missing
 
 logging.set_verbosity_error()  # type: ignore[no-untyped-call, unused-ignore]
 logging.disable_progress_bar()  # type: ignore[no-untyped-call, unused-ignore]

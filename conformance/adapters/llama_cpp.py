@@ -15,24 +15,18 @@ from typing import Any
 import numpy as np
 
 from ...checkpoint import Checkpoint, write_gguf
-from ...errors import InputError
+from ...errors import InputError, needs
 from ..engine import Array, Arrays
+from ..runner import SMALL
 
 __all__ = ["Engine"]
 
-try:
+with needs("engine 'llama.cpp'", "llama-cpp-python", module="llama_cpp", extra="llama"):
     import llama_cpp as lib
-except ModuleNotFoundError as missing:
-    if missing.name != "llama_cpp":
-        raise
-    raise InputError(
-        "engine 'llama.cpp' needs the PyPI package llama-cpp-python", mend="pip install 'gander-rwkv[llama]'"
-    ) from missing
 
 DTYPES = {"float32": "f32", "float16": "f16"}  # of the large matrices; llama.cpp keeps the state in float32
 SEQUENCES = 8  # rows that one call of llama.cpp takes
 BATCH = 512  # tokens that one call takes, all rows together
-SMALL = 10_000_000  # parameters below which a second thread costs more than it gives
 F32, ERROR = 0, 4  # ggml's numbers for a type and for a level of its log
 HEAD = np.dtype([("type", "<i4"), ("bytes", "<u8")])  # what is before each row of a saved sequence
 

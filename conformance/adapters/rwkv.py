@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ...checkpoint import Checkpoint, write
-from ...errors import InputError
+from ...errors import needs
 from ...traces import state_tensors
 from ..engine import Array, Arrays
 
@@ -21,13 +21,8 @@ os.environ["RWKV_V7_ON"] = "1"  # read when the package is imported
 os.environ.setdefault("RWKV_JIT_ON", "0")
 os.environ.setdefault("RWKV_CUDA_ON", "0")
 
-try:
-    with contextlib.redirect_stdout(sys.stderr):  # its greeting; results go to stdout
-        from rwkv.model import RWKV
-except ModuleNotFoundError as missing:
-    if missing.name != "rwkv":
-        raise
-    raise InputError("engine 'rwkv' needs the PyPI package rwkv", mend="pip install 'gander-rwkv[peers]'") from missing
+with needs("engine 'rwkv'", "rwkv"), contextlib.redirect_stdout(sys.stderr):  # its greeting; results go to stdout
+    from rwkv.model import RWKV
 
 
 class Engine:

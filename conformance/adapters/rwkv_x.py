@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from ...checkpoint import Checkpoint, write
-from ...errors import InputError
+from ...errors import InputError, needs
 from ...traces import DENSE, Dense, Memory, Package, Policy, state_tensors
 from ..engine import Array, Arrays
 
@@ -26,15 +26,8 @@ __all__ = ["Engine"]
 os.environ.setdefault("RWKV_JIT_ON", "0")  # read when the package is imported
 os.environ.setdefault("RWKV_CUDA_ON", "0")
 
-try:
-    with contextlib.redirect_stdout(sys.stderr):  # results go to stdout
-        from rwkv_x import model, model_old
-except ModuleNotFoundError as missing:
-    if missing.name != "rwkv_x":
-        raise
-    raise InputError(
-        "engine 'rwkv-x' needs the PyPI package rwkv-x", mend="pip install 'gander-rwkv[peers]'"
-    ) from missing
+with needs("engine 'rwkv-x'", "rwkv-x"), contextlib.redirect_stdout(sys.stderr):  # results go to stdout
+    from rwkv_x import model, model_old
 
 STRATEGY = "cpu fp32"
 SHIFTS = ("att_x", "wkv", "ffn_x")  # the package's order in a block, wkv as [value, key]
