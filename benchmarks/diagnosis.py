@@ -8,7 +8,7 @@ from every tap in bfloat16. Then ten pairs of faults, and five that nobody has m
 
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
@@ -38,6 +38,7 @@ KINDS = (("every tap", "float32"), ("residual stream", "float32"), ("logits", "f
 BY_ID = {implant.id: implant for implant in (*IMPLANTS, *UNKNOWN)}
 
 Job = tuple[tuple[str, ...], str, str]  # the implants, what is shown, the dtype
+Verdict = tuple[list[str], list[list[str]], str]  # the ids that are named, those of the ranking's first, and the tap
 
 
 def shown(ids: tuple[str, ...], what: str, dtype: str) -> Trace:
@@ -54,8 +55,8 @@ def run(job: Job) -> Diagnosis:
         return diagnose(shown(*job), open_model("golden:adversarial"), MUTANTS)
 
 
-def verdict(job: Job) -> tuple[list[str], list[list[str]], str]:
-    """The ids that are named, those of the ranking's first, and the tap."""
+def verdict(job: Job) -> Verdict:
+    """What is said of it."""
     found = run(job)
     ranking = [[mutant.id for mutant in candidate.mutants] for candidate in found.ranking[:3]]
     return [mutant.id for mutant in found.found.mutants] if found.found else [], ranking, op_of(found.where)
@@ -71,11 +72,14 @@ def jobs() -> Iterator[Job]:
 
 def main() -> None:
     """Ask everything, print rates and confusions."""
-    asked = list(jobs())
+    asked, console = list(jobs()), Console(stderr=True)
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        verdicts = list(track(pool.map(verdict, asked), "diagnosing", len(asked), Console(stderr=True)))
-    answers = dict(zip(asked, verdicts, strict=True))
-    console = Console(width=110)
+        verdicts = list(track(pool.map(verdict, asked), "diagnosing", len(asked), console=console))
+    show(dict(zip(asked, verdicts, strict=True)), Console(width=110))
+
+
+def show(answers: Mapping[Job, Verdict], console: Console) -> None:
+    """Rates and confusions."""
     table = Table("shown", "dtype", "named", "first", "among three", box=None)
     confused = Table("fault", "shown", "dtype", "taken for", box=None)
     for what, dtype in KINDS:

@@ -1,6 +1,7 @@
 """A checkpoint in memory: the shape of the model, and its tensors under the official names."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -24,6 +25,8 @@ VECTORS = frozenset(
     }.items()
     for name in names
 )
+
+HASHED = 1 << 24  # numbers at a time: a large tensor is not widened as a whole
 
 # Layer 0 gives v_first and so never mixes toward it: some files hold these tensors, some do not, nobody reads them.
 LAYER_0_UNUSED = frozenset({"blocks.0.att.v0", "blocks.0.att.v1", "blocks.0.att.v2"})
@@ -95,14 +98,20 @@ class Checkpoint:
     scheme: str  # official, hf, rwkvx, or recipe
     source: str  # the path or recipe it came from, for messages
     notes: tuple[str, ...] = field(default=())  # what a reader should know, e.g. which eps was chosen and why
+    whole: Mapping[str, str] = field(default_factory=dict)  # of a part of a model: what that calls the part's blocks
+
+    @property
+    def names(self) -> list[str]:
+        """Of the tensors that the model uses."""
+        return [name for name in self.tensors if used(name, self.config)]
+
+    def weight(self, name: str, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[np.floating]:
+        """A tensor as a numpy array of `dtype`, a vector squeezed to (D,)."""
+        return squeezed(name, self.tensors[name]).to(torch.float32).numpy().astype(dtype, copy=False)
 
     def weights(self, dtype: npt.DTypeLike = np.float64) -> dict[str, npt.NDArray[np.floating]]:
-        """The tensors that the model uses, as numpy arrays of `dtype`, vectors squeezed to (D,)."""
-        return {
-            name: squeezed(name, tensor).to(torch.float32).numpy().astype(dtype, copy=False)
-            for name, tensor in self.tensors.items()
-            if used(name, self.config)
-        }
+        """All that the model uses."""
+        return {name: self.weight(name, dtype) for name in self.names}
 
     def fingerprint(self) -> str:
         """sha256 of the model: its epsilons and every used tensor's name, shape and values.
@@ -120,7 +129,8 @@ class Checkpoint:
             if used(name, self.config):
                 tensor = squeezed(name, self.tensors[name])
                 digest.update(f"{name} {list(tensor.shape)}\n".encode())
-                digest.update(np.ascontiguousarray(tensor.to(torch.float32).numpy(), dtype="<f4").tobytes())
+                for rows in torch.split(tensor.reshape(-1), HASHED):
+                    digest.update(np.ascontiguousarray(rows.to(torch.float32).numpy(), dtype="<f4").data)
         return digest.hexdigest()
 
 

@@ -15,6 +15,7 @@ __all__ = ["main"]
 # Name and one line of help; the command itself is `command` in the module of that name.
 COMMANDS = {
     "check": "Check an engine against the reference. The main job.",
+    "report": "Make a page or a file of a saved result, or compare two.",
     "trace": "Run an engine and write what it shows to a trace file.",
     "diff": "Compare two trace files, tensor by tensor.",
     "inspect": "Say what a checkpoint is, and what is wrong with it.",
@@ -25,6 +26,7 @@ COMMANDS = {
     "diagnose": "Name the known fault that explains a trace.",
     "verify-certificate": "Recompute a certificate from its evidence.",
     "tokenizer": "Encode, decode, export and check the World tokenizer.",
+    "bench": "Measure speed beside peers, or against an earlier version.",
 }
 
 

@@ -1,7 +1,7 @@
 """`gander check`: is the engine right?"""
 
-import json
 import shlex
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -9,10 +9,11 @@ from click.core import ParameterSource
 
 from ..conformance import DEFAULT_MODELS
 from ..conformance.adapters import IMPORT_TIMEOUT
-from . import _options
+from . import _campaign, _options
 from ._options import console, progress
 
 if TYPE_CHECKING:
+    from ..checkpoint import Checkpoint
     from ..conformance.results import Report
 
 
@@ -28,14 +29,20 @@ if TYPE_CHECKING:
 @click.option("--skip", multiple=True, metavar="CHECK", help="Not these.")
 @click.option("--golden", "golden_dir", type=click.Path(), metavar="DIR",
               help="Stored traces of MODEL, made by `gander golden make`.")  # fmt: skip
+@click.option("--by-block", is_flag=True,
+              help="Each block of a model on its own, and slices of its embedding and head: in the memory of a layer. "
+                   "Without --only: layer.isolated.")  # fmt: skip
 @click.option("--xfail", "xfail_file", type=click.Path(), metavar="FILE",
               help="Known failures: lines of a check and the reason. One that passes is an error.")  # fmt: skip
 @click.option("--replay", "replay_file", type=click.Path(), metavar="FILE",
               help="Run a failure again that an earlier check kept in .gander/replays/.")  # fmt: skip
 @click.option("--until", metavar="TAP", help="Of a port on its way: only the layer checks, and no tap behind this one.")
+@click.option("--out", "-o", "result_file", type=click.Path(), metavar="FILE",
+              help="Save the result, which gander report makes pages and files of.")  # fmt: skip
 @click.option("--certificate", "certificate_file", type=click.Path(), metavar="FILE",
               help="Write which levels the engine reaches, with the evidence (gander verify-certificate).")  # fmt: skip
 @click.option("--brief", is_flag=True, help="Of a failure, neither look for the cause nor for a small case of it.")
+@_campaign.options
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of every random input.")
 @click.option("--import-timeout", type=click.FloatRange(0, min_open=True), default=IMPORT_TIMEOUT, show_default=True,
               help="Seconds that an engine's module may take to import.")  # fmt: skip
@@ -51,11 +58,16 @@ def command(
     only: tuple[str, ...],
     skip: tuple[str, ...],
     golden_dir: str | None,
+    by_block: bool,
     xfail_file: str | None,
     replay_file: str | None,
     until: str | None,
+    result_file: str | None,
     certificate_file: str | None,
     brief: bool,
+    scheduler: str | None,
+    workers: int | None,
+    resume: str | None,
     seed: int,
     import_timeout: float,
     timeout: float,
@@ -67,24 +79,29 @@ def command(
     Exit status: 0 conformant, 1 not, 2 incomplete or the request was wrong.
     """
     import tempfile
+    from dataclasses import replace
     from pathlib import Path
 
     from hypothesis.configuration import set_hypothesis_home_dir
 
     from ..conformance.adapters.factory import engine_factory
+    from ..conformance.campaign import HERE
     from ..conformance.context import golden_of
     from ..conformance.mode import Mode
+    from ..conformance.parts import with_whole_names
     from ..conformance.registry import CHECKS, select
     from ..conformance.results import Status
     from ..conformance.runner import command_words, run
     from ..conformance.until import known_tap, up_to
     from ..conformance.xfail import read_known, require_matches, with_known
     from ..errors import InputError
-    from ..golden import open_model, read_manifest
+    from ..golden import GOLDEN, read_manifest
+    from ..golden.manifest import MANIFEST, sha256
+    from ..reports import as_data
     from ..traces import parse_attention
 
     if replay_file is not None:
-        return _again(replay_file, import_timeout, timeout, as_json)
+        return _again(replay_file, import_timeout, timeout, result_file, as_json)
     if list_checks:
         width = max(map(len, CHECKS))
         for check in select(only, skip, CHECKS):
@@ -93,20 +110,22 @@ def command(
 
     if certificate_file is not None and until is not None:
         raise InputError("a port on its way gets no certificate", mend="leave out --until, or --certificate")
-    if certificate_file is not None and not Path(certificate_file).parent.is_dir():  # at once, not after a minute
-        raise InputError(f"no folder {Path(certificate_file).parent}", mend="make it first, or write elsewhere")
-    chosen = select(only, skip, CHECKS)
+    for file in (result_file, certificate_file):
+        if file is not None and not Path(file).parent.is_dir():  # at once, not after a minute
+            raise InputError(f"no folder {Path(file).parent}", mend="make it first, or write elsewhere")
+    how = _campaign.how(scheduler, workers, resume)
+    chosen = select(only or ("layer.isolated",) if by_block else only, skip, CHECKS)
     chosen = up_to(until, chosen) if until is not None else chosen
     known = read_known(Path(xfail_file)) if xfail_file is not None else ()
     require_matches(known, [check.id for check in chosen])  # at once, not after a minute
     set_hypothesis_home_dir(Path(tempfile.gettempdir(), "gander-hypothesis"))  # its cache is no business of this folder
     mode = Mode(parse_attention(attention), quantize)
     make = engine_factory(engine, dtype=dtype, mode=mode, import_timeout=import_timeout, timeout=timeout, until=until)
+    stored_traces = Path(golden_dir) if golden_dir else GOLDEN
     with progress("reading") as report_progress:
-        manifest = read_manifest(Path(golden_dir)) if golden_dir else read_manifest()
+        manifest = read_manifest(stored_traces)
         opened = []
-        for model in models or DEFAULT_MODELS:
-            checkpoint = open_model(model)
+        for model, checkpoint in _models(models or DEFAULT_MODELS, by_block):
             if until is not None:
                 known_tap(until, checkpoint.config.taps)
             stored = golden_of(manifest, checkpoint, mode)
@@ -117,11 +136,19 @@ def command(
                     mend=f"gander golden make --model {model} --tokens … --out DIR",
                 )
             opened.append((model, checkpoint, stored))
-        words = command_words(engine, dtype, mode, seed)
+        words = command_words(engine, dtype, mode, seed, import_timeout=import_timeout, timeout=timeout)
         words += ["--golden", golden_dir] if golden_dir else []
         words += ["--until", until] if until else []
-        report = run(make, opened, chosen, command=shlex.join(words), mode=mode, seed=seed, progress=report_progress)
-        report = with_known(report, known)
+        if how == HERE:
+            report = run(
+                make, opened, chosen, command=shlex.join(words), mode=mode, seed=seed, progress=report_progress
+            )
+        else:
+            from ..conformance.apart import Asked, run_apart
+
+            asked = Asked(engine, dtype, mode, seed, stored_traces, import_timeout, timeout, until)
+            report = run_apart(asked, opened, chosen, command=shlex.join(words), how=how, progress=report_progress)
+        report = replace(with_known(report, known), golden=sha256(stored_traces / MANIFEST))
         trouble = ""
         if not brief and until is None and report.status is Status.FAIL:
             from ..conformance.kept import with_replays  # and with them every mutant: only a failure needs them
@@ -131,22 +158,32 @@ def command(
             report, trouble = with_replays(
                 report, opened, make, engine=engine, dtype=dtype, mode=mode, seed=seed, progress=report_progress
             )
+    report = with_whole_names(report, opened)
     if certificate_file is not None:
         from ..conformance.certificate import certify, write_certificate
-        from ..golden import GOLDEN
-        from ..reports import as_data
 
-        folder, line = Path(golden_dir) if golden_dir else GOLDEN, shlex.join(words)
-        certificate = certify(as_data(report), opened, mode=mode, seed=seed, command=line, folder=folder)
-        write_certificate(certificate, Path(certificate_file))
+        write_certificate(certify(as_data(report)), Path(certificate_file))
     if trouble:
         click.echo(trouble, err=True)
     if until is not None:
         click.echo(f"note: only the taps until {until} were looked at", err=True)
-    return _show(report, as_json)
+    return _show(report, result_file, as_json)
 
 
-def _again(file: str, import_timeout: float, timeout: float, as_json: bool) -> int:
+def _models(names: Iterable[str], by_block: bool) -> Iterator[tuple[str, "Checkpoint"]]:
+    """The models, opened; or their parts."""
+    from ..checkpoint import cut, parts
+    from ..golden import open_model
+
+    for name in names:
+        model = open_model(name)
+        if by_block:
+            yield from ((f"{name}#{part}", cut(model, part)) for part in parts(model.config))
+        else:
+            yield name, model
+
+
+def _again(file: str, import_timeout: float, timeout: float, result_file: str | None, as_json: bool) -> int:
     """`gander check --replay FILE`."""
     from pathlib import Path
 
@@ -158,7 +195,7 @@ def _again(file: str, import_timeout: float, timeout: float, as_json: bool) -> i
     context = click.get_current_context()
     for name in context.params:
         given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        if given and name not in ("replay_file", "import_timeout", "timeout", "as_json"):
+        if given and name not in ("replay_file", "import_timeout", "timeout", "result_file", "as_json"):
             (option,) = (each for each in context.command.params if each.name == name)
             raise InputError(
                 f"--replay FILE says all that {option.opts[0]} would", mend=f"leave out {option.opts[0]}, or --replay"
@@ -171,15 +208,19 @@ def _again(file: str, import_timeout: float, timeout: float, as_json: bool) -> i
     with progress(f"running {path}"):
         source = model_of(replay, path)
         report = run_case(make, replay.case, source, id=replay.check, file=file, mode=replay.mode, seed=replay.seed)
-    return _show(report, as_json)
+    return _show(report, result_file, as_json)
 
 
-def _show(report: "Report", as_json: bool) -> int:
-    """Print it, and the exit status."""
-    from ..reports import as_data, print_report
+def _show(report: "Report", result_file: str | None, as_json: bool) -> int:
+    """Save it if that is wanted, print it, and the exit status."""
+    from pathlib import Path
 
+    from ..reports import print_report, report_as_json, write_result
+
+    if result_file is not None:
+        write_result(report, Path(result_file))
     if as_json:
-        click.echo(json.dumps(as_data(report), indent=2, ensure_ascii=False))
+        click.echo(report_as_json(report))
     else:
         print_report(report, console())
     return report.status.exit_code

@@ -1,4 +1,4 @@
-"""`gander convert`: rewrite a checkpoint in another naming scheme, or as GGUF."""
+"""`gander convert`: rewrite a checkpoint in another naming scheme, as GGUF, or as an ONNX graph."""
 
 from typing import TYPE_CHECKING
 
@@ -15,8 +15,8 @@ WORLD_ROWS = 65536  # of a model with the World vocabulary
 @click.command
 @click.argument("source")
 @click.argument("target")
-@click.option("--to", "scheme", type=click.Choice(["official", "hf", "rwkvx", "gguf"]), required=True,
-              help="Naming scheme, or gguf for llama.cpp.")  # fmt: skip
+@click.option("--to", "scheme", type=click.Choice(["official", "hf", "rwkvx", "gguf", "onnx"]), required=True,
+              help="Naming scheme, gguf for llama.cpp, or onnx: the graph of one step, in float32.")  # fmt: skip
 @click.option("--dtype", type=click.Choice(["f32", "f16", "q8_0"]),
               help="gguf: of the large matrices; all else is f32.  [default: f32]")  # fmt: skip
 @click.option("--vocab", metavar="FILE", help="gguf: the vocabulary.  [default: an installed World vocabulary]")
@@ -27,11 +27,11 @@ def command(
 ) -> int:
     """Rewrite SOURCE as TARGET in another naming scheme.
 
-    SOURCE is what `gander inspect` takes. TARGET is a .pth or .safetensors file (official, rwkvx), a folder (hf) or a
-    .gguf file. Values and dtypes are kept bit for bit, but for gguf's --dtype. An RWKV-X becomes rwkvx only: the others
-    have no attention blocks.
+    SOURCE is what `gander inspect` takes. TARGET is a .pth or .safetensors file (official, rwkvx), a folder (hf), a
+    .gguf or an .onnx file. Values and dtypes are kept bit for bit, but for gguf's --dtype and onnx, which is float32.
+    An RWKV-X becomes rwkvx only: the others have no attention blocks.
     """
-    from ..checkpoint import write, write_gguf
+    from ..checkpoint import write, write_gguf, write_onnx
     from ..errors import InputError
     from ..golden import open_model
 
@@ -44,6 +44,9 @@ def command(
         dtype = dtype or "f32"
         notes += write_gguf(checkpoint, target, dtype=dtype, tokens=tokens, overwrite=force, allow_change=allow_change)
         scheme = f"gguf, {dtype}"
+    elif scheme == "onnx":
+        write_onnx(checkpoint, target, overwrite=force)
+        notes = ()
     else:
         notes = write(checkpoint, target, scheme, overwrite=force, allow_change=allow_change)
     for note in notes:

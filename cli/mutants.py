@@ -2,6 +2,7 @@
 
 import click
 
+from . import _campaign
 from ._options import console
 
 
@@ -27,7 +28,15 @@ def list_mutants() -> int:
 @click.option("--only", multiple=True, metavar="MUTANT", help="Only these: a glob (wkv7.*).")
 @click.option("--page", type=click.Path(dir_okay=False), metavar="FILE", help="Write the matrix as a Markdown page.")
 @click.option("--json", "as_json", is_flag=True, help="Print the matrix as JSON.")
-def score(only: tuple[str, ...], page: str | None, as_json: bool) -> int:
+@_campaign.options
+def score(
+    only: tuple[str, ...],
+    page: str | None,
+    as_json: bool,
+    scheduler: str | None,
+    workers: int | None,
+    resume: str | None,
+) -> int:
     """Run every check against every mutant.
 
     Exit status: 0 if every fault is found, no right variant is taken for one, and every check finds something; else 1.
@@ -39,6 +48,7 @@ def score(only: tuple[str, ...], page: str | None, as_json: bool) -> int:
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from ..conformance.mutants import MUTANTS, TOKENIZERS
+    from ..conformance.scoring import PROCESSES
     from ..conformance.scoring import score as run
     from ..errors import InputError
     from ..reports.mutants import matrix_as_json, print_matrix, write_matrix
@@ -55,12 +65,14 @@ def score(only: tuple[str, ...], page: str | None, as_json: bool) -> int:
         raise InputError(f"no mutant {only[0]!r}", expected="an id, or a glob like wkv7.*", mend="gander mutants list")
     if page and not Path(page).parent.is_dir():  # at once, not after ten minutes
         raise InputError(f"no folder {Path(page).parent}", mend="make it first, or write elsewhere")
+    how = _campaign.how(scheduler, workers, resume, processes=PROCESSES)
     columns = MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)
         matrix = run(
             chosen,
             tokenizers,
+            how=how,
             progress=lambda done, total, id: bar.update(task, completed=done, total=total, description=id),
         )
     partial = bool(only)

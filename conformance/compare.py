@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .engine import Array
-from .results import Finding
+from .results import Errors, Finding
+from .tenths import tenths
 from .tolerances import row_errors
 
 __all__ = ["Comparison", "Tally"]
@@ -20,6 +21,7 @@ class Comparison:
     ratio: float  # the largest error as a fraction of its bound
     row: tuple[int, ...]  # the first row out of bounds
     message: str
+    ratios: Array | None = None  # of every row, if the shape is right
 
 
 def compare(got: object, want: Array, bound: Array | float) -> Comparison:
@@ -34,20 +36,36 @@ def compare(got: object, want: Array, bound: Array | float) -> Comparison:
     ok = worst <= bound  # false for NaN
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = np.where(worst == 0, 0.0, worst / bound)
-    ratio = float(np.max(np.where(np.isnan(ratios), np.inf, ratios), initial=0.0))
+    ratios = np.where(np.isnan(ratios), np.inf, ratios)
+    ratio = float(np.max(ratios, initial=0.0))
     if ok.all():
-        return Comparison(True, ratio, (), "")
+        return Comparison(True, ratio, (), "", ratios)
     row = tuple(int(i) for i in np.argwhere(~ok)[0])
     values = np.asarray(got[row])
     if not np.isfinite(values).all():
         channel = int(np.argmin(np.isfinite(values)))
-        return Comparison(False, np.inf, row, f"is {values[channel]} at channel {channel}")
+        return Comparison(False, np.inf, row, f"is {values[channel]} at channel {channel}", ratios)
     times = worst[row] / bound[row] if bound[row] else np.inf
-    return Comparison(False, ratio, row, f"max |Δ| {worst[row]:.1e}, bound {bound[row]:.1e} ({_times(times)})")
+    message = f"max |Δ| {worst[row]:.1e}, bound {bound[row]:.1e} ({_times(times)})"
+    return Comparison(False, ratio, row, message, ratios)
 
 
 def _times(ratio: float) -> str:
     return f"{ratio:.3g}×" if ratio < 100 else f"{ratio:.0f}×" if ratio < 1e6 else f"{ratio:.0e}×"
+
+
+@dataclass
+class Rows:
+    """What is kept of one tap on all paths: the largest error ÷ bound of each row."""
+
+    ratios: Array | None = None
+    worst: float = 0.0
+    missing: int = 0
+
+    def add(self, result: Comparison) -> None:
+        self.worst = max(self.worst, result.ratio)
+        if result.ratios is not None:
+            self.ratios = result.ratios if self.ratios is None else np.maximum(self.ratios, result.ratios)
 
 
 @dataclass
@@ -59,6 +77,8 @@ class Tally:
     worst: float = 0.0
     findings: list[Finding] = field(default_factory=list)
     wanted: Collection[str] | None = None  # of `tensors`: the only ones that are compared, if not all are
+    paths: dict[str, float] = field(default_factory=dict)  # the worst on each
+    rows: dict[str, Rows] | None = None  # of each tap, for a check that begins with an empty dict: its errors are kept
 
     def tensor(
         self,
@@ -73,12 +93,17 @@ class Tally:
     ) -> bool:
         """Compare one expected tensor. `token_axis` says that its first axis counts tokens."""
         self.expected += 1
+        rows = Rows() if self.rows is None else self.rows.setdefault(where, Rows())
         if got is None:
+            rows.missing += 1
             self.missing(where, "was not given by the engine", path=path)
             return False
         self.compared += 1
         result = compare(got, want, bound)
+        rows.add(result)
         self.worst = max(self.worst, result.ratio)
+        if path:
+            self.paths[path] = max(self.paths.get(path, 0.0), result.ratio)
         if not result.ok:
             token, *rest = result.row if token_axis and result.row else (None, *result.row)
             message = f"{result.message}, head {rest[0]}" if rest else result.message
@@ -106,6 +131,16 @@ class Tally:
     def equal(self, where: str, got: object, want: Array, *, path: str = "", token_axis: bool = True) -> bool:
         """Compare one expected tensor to the last bit."""
         return self.tensor(where, got, want, 0.0, path=path, token_axis=token_axis)
+
+    @property
+    def errors(self) -> tuple[Errors, ...]:
+        """Of each tap whose errors are kept."""
+        return tuple(
+            Errors(
+                where, rows.worst, () if rows.ratios is None else rows.ratios.shape, tenths(rows.ratios), rows.missing
+            )
+            for where, rows in (self.rows or {}).items()
+        )
 
     def missing(self, where: str, message: str, *, path: str = "") -> None:
         """Something expected is not there: the check is INCOMPLETE."""

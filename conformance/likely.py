@@ -12,11 +12,13 @@ from .guard import EngineFault
 from .kept import origin
 from .mode import Mode
 from .mutants import MUTANTS
-from .results import ModelReport, Report, Status
+from .results import Cause, Fault, ModelReport, Ranked, Report, Status
 from .runner import context_of, one_thread_if_small
 from .tracing import trace
 
 __all__ = ["said", "with_likely"]
+
+SHOWN = 5  # of the ranking
 
 
 def with_likely(
@@ -37,7 +39,10 @@ def with_likely(
             found = first and _diagnosis(each, *opened[each.model], open_engine, mode, seed, progress)
         except (EngineFault, InputError):  # which is what failed
             found = None
-        checks = (replace(check, likely=said(found)) if check is first and found else check for check in each.checks)
+        checks = (
+            replace(check, likely=said(found), cause=_cause(found)) if check is first and found else check
+            for check in each.checks
+        )
         reports.append(replace(each, checks=tuple(checks)))
     return replace(report, models=tuple(reports))
 
@@ -80,3 +85,20 @@ def said(diagnosis: Diagnosis) -> str:
     faults = "; and ".join(mutant.fault for mutant in diagnosis.found.mutants)
     alike = f"; or one of {len(diagnosis.alike)} others that look the same here" if diagnosis.alike else ""
     return f"{faults} (explains {min(100 * diagnosis.found.explains, 99.9):.1f} % of the difference{alike})"
+
+
+def _cause(diagnosis: Diagnosis) -> Cause:
+    """The verdict and its evidence, as plain data."""
+    found = diagnosis.found
+    return Cause(
+        diagnosis.where,
+        diagnosis.token,
+        diagnosis.head,
+        diagnosis.alone,
+        tuple(Fault(each.id, each.fault, each.right, each.seen) for each in (found.mutants if found else ())),
+        tuple(mutant.id for mutant in diagnosis.alike),
+        tuple(
+            Ranked(tuple(mutant.id for mutant in each.mutants), each.explains, each.left)
+            for each in diagnosis.ranking[:SHOWN]
+        ),
+    )

@@ -91,12 +91,17 @@ class _Group:
 class _Candidate:
     group: _Group
     templates: tuple[str, ...]
-    taps: frozenset[int]
+    columns: tuple[tuple[int, ...], ...]  # the taps of each member; none where its number is of no block
     form: Form
     cost: float
     best: float  # the least error
     correlation: float
     agreeing: frozenset[int]  # taps that its tensors are, up to rounding
+
+    @property
+    def taps(self) -> frozenset[int]:
+        """Of all its members."""
+        return frozenset(i for column in self.columns for i in column)
 
     @property
     def close(self) -> float:
@@ -239,7 +244,7 @@ class _Search:
             yield _Candidate(
                 group,
                 tuple(templates[k] for k in order),
-                frozenset(i for at in columns for i in at),
+                tuple(tuple(at[k] for k in order) if at else () for at in columns),
                 form,
                 doubt * float(np.exp(logs / len(columns))),
                 float(errors.max(axis=1).min()),
@@ -439,10 +444,15 @@ def _settled(choice: _Candidate, rival: _Candidate, owner: _Candidate, others: S
 
 
 def _same(a: _Candidate, b: _Candidate, search: _Search) -> bool:
-    """Whether two groups of the dump hold the same numbers: a module's output, and that of its last part."""
-    if a.taps != b.taps or len(a.group.members) != len(b.group.members) or a.form.count != b.form.count:
-        return False
-    for first, second in zip(a.group.names, b.group.names, strict=True):
+    """Whether all that b is, a is too, and in the same numbers: a module's output, and that of its last part; the
+    rows of the last block that are wanted, where all are."""
+    names = dict(zip(a.columns, a.group.names, strict=True))
+    for column, second in zip(b.columns, b.group.names, strict=True):
+        if not column:
+            continue
+        if column not in names:
+            return False
+        first = names[column]
         for k in range(a.form.count):
             x, y = search.values(a, first, k), search.values(b, second, k)
             if not np.allclose(x, y, rtol=0, atol=search.agrees * float(np.std(x)), equal_nan=True):

@@ -1,6 +1,6 @@
 """The reference, run in the ways that checks need: recorded, in another precision, and on an engine's own values."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,8 +45,31 @@ def _but_inputs_of_products(move: Tap) -> Tap:
     return lambda name, value: value if is_input(name) else move(name, value)
 
 
+# Parameters beyond which weights are not kept, but widened whenever a formula asks for one: 2 GB in float64. Memory
+# then depends on the largest matrix, whatever the model. Of a part of a model none are kept: it is for small memory.
+KEPT = 250_000_000
+
+
+class _Widened(Mapping[str, Any]):
+    """A checkpoint's weights in a number system, each made when it is asked for."""
+
+    def __init__(self, checkpoint: Checkpoint, system: System, *, quantized: bool) -> None:
+        self._checkpoint, self._system, self._quantized = checkpoint, system, quantized
+
+    def __getitem__(self, name: str) -> Any:
+        held: Mapping[str, Any] = {name: self._checkpoint.weight(name, self._system.kind)}
+        return self._system(name, (quantise(held) if self._quantized else held)[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._checkpoint.names)
+
+    def __len__(self) -> int:
+        return len(self._checkpoint.names)
+
+
 class Oracle:
-    """The reference on one checkpoint, in the engine's mode. Weights are widened once for each number system.
+    """The reference on one checkpoint, in the engine's mode. Weights are widened once for each number system, but those
+    of a large model again and again.
 
     `parts` are the calls that the tokens go in by; for most attention policies it does not matter.
     """
@@ -63,9 +86,9 @@ class Oracle:
             return value.handed_on(formats.of(name))
 
         # float64 is measured in float32, see tolerances.bounds. INT8 makes its codes of plain numbers.
-        narrow, float32 = rounded("float32" if dtype == "float64" else dtype), plain(np.float32)
+        float32, wide = plain(np.float32), dtype in ("float32", "float64")
         self._yardsticks: list[tuple[System, Tap]] = [
-            (float32, round_to(dtype)) if mode.quantize else (narrow, handed_on),
+            (float32, round_to(dtype)) if wide or mode.quantize else (rounded(dtype), handed_on),
             *((float32, jitter(dtype, draw)) for draw in range(1, DRAWS)),
         ]
 
@@ -154,9 +177,10 @@ class Oracle:
 
     def _of(self, system: System) -> Mapping[str, Array]:
         if system not in self._weights:
-            weights = self._checkpoint.weights(system.kind)
-            held = quantise(weights) if self._mode.quantize else weights
-            self._weights[system] = {name: system(name, value) for name, value in held.items()}
+            widened = _Widened(self._checkpoint, system, quantized=self._mode.quantize)
+            parameters = sum(tensor.numel() for tensor in self._checkpoint.tensors.values())
+            few = parameters <= KEPT and not self._checkpoint.whole
+            self._weights[system] = dict(widened) if few else widened
         return self._weights[system]
 
 

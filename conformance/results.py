@@ -1,10 +1,24 @@
 """What a run of the checks found: plain data, which every report is a view of."""
 
+import math
 import shlex
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-__all__ = ["CheckResult", "Finding", "Given", "ModelReport", "Report", "Status", "replay"]
+__all__ = [
+    "Cause",
+    "CheckResult",
+    "Errors",
+    "Fault",
+    "Finding",
+    "Given",
+    "ModelReport",
+    "Ranked",
+    "Report",
+    "Status",
+    "replay",
+]
 
 
 class Status(StrEnum):
@@ -62,6 +76,58 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Errors:
+    """How far one tap is from what is right: error ÷ bound of each row, the largest on any path."""
+
+    where: str
+    worst: float  # of all rows; infinite where there is no number to compare
+    shape: tuple[int, ...]  # (tokens,) or (tokens, heads); () if no path gave it in the right shape
+    tenths: bytes  # of each row, see tenths.py
+    missing: int  # paths on which the engine did not give it
+
+    def __post_init__(self) -> None:
+        if len(self.tenths) != (math.prod(self.shape) if self.shape else 0):
+            raise ValueError(f"{self.where}: {len(self.tenths)} errors of shape {self.shape}")
+
+    @property
+    def given(self) -> bool:
+        """Whether the engine gave it on any path, rightly shaped or not."""
+        return bool(self.shape) or self.worst > 0
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A known mistake of ports."""
+
+    id: str
+    fault: str
+    right: str  # the formula or rule as it should be
+    seen: str  # where a real port had it
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """Known faults, and how well they explain a difference."""
+
+    ids: tuple[str, ...]
+    explains: float  # the share of the difference, 1 if nothing is left
+    left: float  # the largest difference that is left, in roundings
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Where a run first goes wrong, and which known faults explain it; none may."""
+
+    where: str
+    token: int | None
+    head: int | None
+    alone: bool  # whether what goes into `where` was shown, so that its formula stands accused alone
+    faults: tuple[Fault, ...]
+    alike: tuple[str, ...]  # others that look the same here
+    ranking: tuple[Ranked, ...]  # the best explanations, the found one among them
+
+
+@dataclass(frozen=True)
 class CheckResult:
     """One check's verdict."""
 
@@ -76,6 +142,9 @@ class CheckResult:
     replay: str = ""  # the file that shows its first finding again, on less
     xfail: str = ""  # why it is known to fail
     lacks: tuple[str, ...] = ()  # capabilities that it needs and the engine does not offer: it was not asked
+    paths: Mapping[str, float] = field(default_factory=dict)  # the largest error ÷ bound on each
+    errors: tuple[Errors, ...] = ()  # of each tap in execution order, where the check is of taps
+    cause: Cause | None = None  # what `likely` is said of
 
     @property
     def status(self) -> Status:
@@ -96,6 +165,7 @@ class ModelReport:
     model: str  # as it was asked for: a path, golden:NAME, random:SIZE
     fingerprint: str
     checks: tuple[CheckResult, ...]
+    applicable: tuple[str, ...] = ()  # every check that could have been asked of it, chosen or not
 
     @property
     def status(self) -> Status:
@@ -114,6 +184,9 @@ class Report:
     command: str  # what repeats the run, but for --model and --only
     models: tuple[ModelReport, ...]
     seconds: float
+    seed: int = 0  # of every random input
+    golden: str = ""  # SHA-256 of the manifest of the stored traces
+    environment: Mapping[str, str] = field(default_factory=dict)  # versions of what it ran on
 
     @property
     def compared(self) -> int:

@@ -13,11 +13,13 @@ from .. import __version__
 from ..checkpoint import Checkpoint
 from ..errors import InputError
 from ..golden import GoldenSet
+from .adapters import ANSWER_TIMEOUT, IMPORT_TIMEOUT
 from .cases import Case, compare_case, needs, reduced
 from .checks import LOAD_ENGINE
 from .compare import Tally
 from .context import Context
 from .engine import Engine
+from .environment import environment
 from .guard import Absent, EngineFault, Guard
 from .mode import PLAIN, Mode
 from .registry import CHECKS, Check
@@ -67,7 +69,8 @@ def run(
             continue
         with one_thread_if_small(context):
             results = _check_model(context, chosen)
-        reports.append(ModelReport(model, checkpoint.fingerprint(), tuple(results)))
+        applicable = tuple(check.id for check in _applicable(context, list(CHECKS.values()), first=not reports))
+        reports.append(ModelReport(model, checkpoint.fingerprint(), tuple(results), applicable))
     if not reports:
         raise InputError(
             "none of these checks can be asked of these models",
@@ -76,7 +79,17 @@ def run(
             mend="gander golden make, then gander check --golden DIR",
         )
     seconds = time.perf_counter() - began
-    return Report(engine.name, engine.dtype, str(mode), __version__, command, tuple(reports), seconds)
+    return Report(
+        engine.name,
+        engine.dtype,
+        str(mode),
+        __version__,
+        command,
+        tuple(reports),
+        seconds,
+        seed,
+        environment=environment(),
+    )
 
 
 def run_case(
@@ -104,12 +117,22 @@ def run_case(
     return Report(engine.name, engine.dtype, str(mode), __version__, "", (report,), seconds)
 
 
-def command_words(engine: str, dtype: str | None, mode: Mode, seed: int) -> list[str]:
+def command_words(
+    engine: str,
+    dtype: str | None,
+    mode: Mode,
+    seed: int,
+    *,
+    import_timeout: float = IMPORT_TIMEOUT,
+    timeout: float = ANSWER_TIMEOUT,
+) -> list[str]:
     """What is typed to check an engine, but for models, checks, and where traces are."""
     words = ["gander", "check", "--engine", engine]
     words += ["--dtype", dtype] if dtype else []
     words += mode.words
-    return words + (["--seed", str(seed)] if seed else [])
+    words += ["--seed", str(seed)] if seed else []
+    words += ["--import-timeout", f"{import_timeout:g}"] if import_timeout != IMPORT_TIMEOUT else []
+    return words + (["--timeout", f"{timeout:g}"] if timeout != ANSWER_TIMEOUT else [])
 
 
 def context_of(
@@ -243,4 +266,6 @@ def _result(
         time.perf_counter() - began,
         note,
         lacks=tuple(sorted(lacks)),
+        paths=tally.paths,
+        errors=tally.errors,
     )

@@ -6,10 +6,8 @@ check itself, asked as `gander check` asks it, but ended at its first finding.
 
 import tempfile
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -18,7 +16,8 @@ from threadpoolctl import threadpool_limits
 
 from ..checkpoint import Checkpoint
 from ..golden import GoldenSet, open_model, read_manifest
-from ..vocabulary import find_vocabulary
+from ..vocabulary import Vocabulary, find_vocabulary
+from .campaign import How, Result, run_cases
 from .checks import LOAD_ENGINE
 from .compare import Tally, compare
 from .context import Context, Expected, digest, golden_of
@@ -37,7 +36,9 @@ from .weak import WEAK, missed
 __all__ = ["Matrix", "Row", "score"]
 
 PROCESSES = 2
-PIECE = 16  # mutants that a process takes at a time
+# Mutants of a model and mode that a process takes at a time: before the first it runs the port without a fault, which
+# takes as long as some twenty of them. So only where there are hundreds are they cut.
+PIECE, WHOLE = 16, 48
 TOKENIZER = "tokenizer check"  # the command: it is no check of an engine
 DTYPE = "float32"
 
@@ -102,26 +103,29 @@ class Matrix:
 
 
 def score(
-    mutants: Sequence[Mutant], tokenizers: Sequence[TokenizerMutant], *, progress: Callable[[int, int, str], None]
+    mutants: Sequence[Mutant],
+    tokenizers: Sequence[TokenizerMutant],
+    *,
+    how: How,
+    progress: Callable[[int, int, str], None],
 ) -> Matrix:
-    """Every check against each of `mutants`, and of `tokenizers`, two processes at a time."""
+    """Every check against each of `mutants`, and of `tokenizers`."""
     by_id: dict[str, Mutant | TokenizerMutant] = {mutant.id: mutant for mutant in mutants}
     by_id |= {mutant.id: mutant for mutant in tokenizers}
     rows: dict[str, Row] = {}
     broken: dict[str, frozenset[str]] = {}
-    # Not forked: numpy's and torch's threads do not survive it. Mutants hold functions, so they go by name.
-    with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn"), initializer=_prepare) as pool:
-        work = {pool.submit(_model_rows, piece): piece for piece in _pieces(mutants)}
-        work |= {pool.submit(_tokenizer_rows, piece): piece for piece in _cut([mutant.id for mutant in tokenizers])}
-        for done in as_completed(work):
-            failing, found = done.result()
-            broken |= failing
-            rows |= {id: Row(by_id[id], *cells) for id, cells in found.items()}
-            progress(len(rows), len(by_id), work[done][-1])
+    pieces = [*_pieces(mutants), *_cut([mutant.id for mutant in tokenizers])]
+    # Mutants hold functions, so they go by name.
+    for id, cells in run_cases(_rows, pieces, how, of={"command": "gander mutants score"}):
+        rows[id] = Row(by_id[id], *(frozenset(cells[name]) for name in CELLS))
+        if cells["broken"]:
+            broken[rows[id].setting] = frozenset(cells["broken"])
+        progress(len(rows), len(by_id), id)
     asked = frozenset().union(*(row.killed_by | row.passed for row in rows.values()))
     in_order = [*(check.id for check in select([], [], CHECKS)), TOKENIZER]
     checks = tuple(id for id in in_order if id in asked)
-    return Matrix(tuple(rows[id] for id in by_id), checks, broken)
+    in_rows = {row.setting: broken[row.setting] for id in by_id if (row := rows[id]).setting in broken}
+    return Matrix(tuple(rows[id] for id in by_id), checks, in_rows)
 
 
 def _pieces(mutants: Sequence[Mutant]) -> list[Sequence[str]]:
@@ -129,7 +133,8 @@ def _pieces(mutants: Sequence[Mutant]) -> list[Sequence[str]]:
     settings: dict[str, list[str]] = {}
     for mutant in mutants:
         settings.setdefault(_setting(mutant), []).append(mutant.id)
-    return [piece for ids in sorted(settings.values(), key=len) for piece in _cut(ids)]
+    by_size = sorted(settings.values(), key=len)
+    return [piece for ids in by_size for piece in ([ids] if len(ids) <= WHOLE else _cut(ids))]
 
 
 def _cut(ids: Sequence[str]) -> list[Sequence[str]]:
@@ -140,43 +145,42 @@ def _setting(mutant: Mutant) -> str:
     return f"{mutant.model} {mutant.mode}".strip()
 
 
-# --- in a process of the pool
+# --- in whatever process
 
-
-def _prepare() -> None:
-    threadpool_limits(1)
-    set_hypothesis_home_dir(Path(tempfile.gettempdir(), "gander-hypothesis"))
-
+CELLS = ("killed_by", "passed", "missed")  # as Row has them
 
 _BY_ID = {mutant.id: mutant for mutant in MUTANTS}
 _TOKENIZERS = {mutant.id: mutant for mutant in TOKENIZERS}
 
-Cells = tuple[frozenset[str], frozenset[str], frozenset[str]]  # as Row has them
-Found = tuple[dict[str, frozenset[str]], dict[str, Cells]]  # as Matrix.broken; and by mutant, which no process can send
+
+def _rows(ids: Sequence[str]) -> dict[str, Result]:
+    """Of tokenizers, or of mutants of one model and mode: the cells, and what fails the port without a fault."""
+    set_hypothesis_home_dir(Path(tempfile.gettempdir(), "gander-hypothesis"))
+    with threadpool_limits(1):
+        if ids[0] in _TOKENIZERS:
+            vocabulary = find_vocabulary()
+            return {id: _tokenizer_row(_TOKENIZERS[id], vocabulary) for id in ids}
+        first = _BY_ID[ids[0]]
+        baseline = _baseline(first.model, first.mode)
+        return {id: _row(_BY_ID[id], baseline) for id in ids}
 
 
-def _model_rows(ids: Sequence[str]) -> Found:
-    """Of mutants of one model and mode."""
-    first = _BY_ID[ids[0]]
-    baseline = _baseline(first.model, first.mode)
-    return {_setting(first): baseline.killed} if baseline.killed else {}, {id: _row(_BY_ID[id], baseline) for id in ids}
-
-
-def _row(mutant: Mutant, baseline: "_Baseline") -> Cells:
+def _row(mutant: Mutant, baseline: "_Baseline") -> Result:
     cells = dict(_cells(partial(Port, mutant, dtype=DTYPE, **mutant.mode.options), mutant, baseline))
-    killed = frozenset(check for check, kills in cells.items() if kills)
-    weak = frozenset(name for name in WEAK if missed(name, mutant))
-    return killed, frozenset(cells) - killed, weak
+    return {
+        "killed_by": [check for check, kills in cells.items() if kills],
+        "passed": [check for check, kills in cells.items() if not kills],
+        "missed": [name for name in WEAK if missed(name, mutant)],
+        "broken": sorted(baseline.killed),
+    }
 
 
-def _tokenizer_rows(ids: Sequence[str]) -> Found:
-    rows: dict[str, Cells] = {}
-    vocabulary, check, nothing = find_vocabulary(), frozenset({TOKENIZER}), frozenset[str]()
-    for id in ids:
-        mutant = _TOKENIZERS[id]
-        differs = compare_tokenizer(id, mutant.make(vocabulary), vocabulary).status is not Status.PASS
-        rows[id] = (check, nothing, nothing) if differs else (nothing, check, nothing)
-    return {}, rows
+def _tokenizer_row(mutant: TokenizerMutant, vocabulary: Vocabulary) -> Result:
+    comparison = compare_tokenizer(mutant.id, mutant.make(vocabulary), vocabulary, until_first=True)
+    return {
+        **{name: [] for name in (*CELLS, "broken")},
+        "passed" if comparison.status is Status.PASS else "killed_by": [TOKENIZER],
+    }
 
 
 # --- the port without a fault

@@ -115,9 +115,17 @@ def open_tokenizer(spec: str, vocabulary: Vocabulary) -> Any:
 
 
 def compare_tokenizer(
-    name: str, tokenizer: Any, vocabulary: Vocabulary, *, seen: Callable[[int], object] = lambda done: None
+    name: str,
+    tokenizer: Any,
+    vocabulary: Vocabulary,
+    *,
+    until_first: bool = False,
+    seen: Callable[[int], object] = lambda done: None,
 ) -> Comparison:
-    """Compare on TEXTS, on mixed ones, and on each token that is text; `seen` is told how many texts are done."""
+    """Compare on TEXTS, on mixed ones, and on each token that is text; or only until the first text that differs.
+
+    `seen` is told how many texts are done.
+    """
     world = _World(vocabulary, cut=tokenizer.end_of_text if isinstance(tokenizer, _File) else None)
     tally: dict[str, Difference] = {}
     compared = expected = 0
@@ -156,6 +164,8 @@ def compare_tokenizer(
                 if not isinstance(back, str) or back != text:
                     differs(_explain_text(text, back), text, text, back)
         seen(done)
+        if until_first and tally:
+            break
     notes = () if decode is not None else ("it has no decode(), so only encode() was compared",)
     if world.cut:
         notes = (*notes, f"it reads the text {world.cut} as the id 0, the end of text, as its format wants")

@@ -114,8 +114,13 @@ def _logits(name: str, mutant: Mutant) -> bool:
 
 
 @cache
+def _adversarial() -> Checkpoint:
+    return open_model("golden:adversarial")
+
+
+@cache
 def _greedy_reference() -> tuple[int, ...]:
-    model = open_model("golden:adversarial")
+    model = _adversarial()
     weights = model.weights()
     return tuple(
         _continue(lambda tokens, state: forward(weights, model.config, tokens, state), initial_state(model.config))
@@ -124,7 +129,7 @@ def _greedy_reference() -> tuple[int, ...]:
 
 def _greedy(mutant: Mutant) -> bool:
     """Whether the mutant chooses the reference's tokens."""
-    model = open_model("golden:adversarial")
+    model = _adversarial()
     port = Port(mutant)
     port.load(model)
     chosen = _continue(lambda tokens, state: (port.forward(tokens, state), state), port.initial_state())

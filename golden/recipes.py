@@ -10,7 +10,7 @@ from ..checkpoint import Checkpoint, Config
 from ..checkpoint.synthetic import Fill, Part, synthesize
 from ..traces import op_of
 
-__all__ = ["NAMES", "RANDOM_SIZES", "RECIPES", "Recipe", "make_golden", "make_random"]
+__all__ = ["NAMES", "RANDOM_SIZES", "RECIPES", "Recipe", "make_golden", "make_random", "random_recipe"]
 
 SEED = 7
 
@@ -231,6 +231,12 @@ def make_golden(name: str) -> Checkpoint:
 
 def make_random(size: str) -> Checkpoint:
     """A model of a released model's shape with random weights, in bfloat16 as the released files are."""
+    recipe = random_recipe(size)
+    return synthesize(recipe.config, recipe.fill, recipe.seed, source=f"random:{size}", dtype=torch.bfloat16)
+
+
+def random_recipe(size: str) -> Recipe:
+    """How such a model is made."""
     layers, width, rank_w, rank_v, rank_g, attention_layers = RANDOM_SIZES[size]
     config = Config(
         layers=layers,
@@ -245,5 +251,4 @@ def make_random(size: str) -> Checkpoint:
         rank_g=rank_g,
         attention_layers=attention_layers,
     )
-    fills = _fills(config)
-    return synthesize(config, lambda name: fills[op_of(name)], SEED, source=f"random:{size}", dtype=torch.bfloat16)
+    return Recipe(config, "a released model's shape", _fills(config), ())

@@ -1,6 +1,6 @@
 """RWKV-X's other block: attention, and the channel mix of RWKV-7."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from ..traces import Policy
 from . import ops
 from .attention import attention
 from .cache import Cache
+from .tap import Tap
 
 
 def attention_block(
@@ -22,7 +23,7 @@ def attention_block(
     config: Config,
     policy: Policy,
     lengths: Sequence[int],
-    see: Callable[[str, Tensor], Tensor],
+    see: Tap,
 ) -> Tensor:
     """x (B, T, D) after the block; ffn_x (B, D) and each sequence's cache advance in place, by its length."""
     eps, heads = config.layer_norm_eps, (*x.shape[:2], config.heads, config.head_size)

@@ -1,5 +1,6 @@
 """The verbs of the fast engine: what users may get wrong is caught here, the work is done in the modules beside it."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -12,12 +13,13 @@ from torch import Tensor
 
 from ..checkpoint import Checkpoint
 from ..errors import InputError, nearest
-from ..traces import DENSE, Policy
-from . import int8
+from ..traces import DENSE, Package, Policy
 from .apply import FLOAT32, apply
 from .attention import check_cached, check_policy
-from .model import Tap, forward
+from .compiled import set_threads
+from .model import forward
 from .state import State, export, join, restore, split, zeros
+from .tap import Tap, unseen
 from .weights import Weights, prepare
 from .wkv import CHUNK, LONGEST_CHUNK
 
@@ -26,12 +28,15 @@ Arrays = dict[str, Array]
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
+SLAB, ATTENTION_SLAB = 512, 4096  # tokens; attention is the faster the more queries meet a chunk of keys at once
+
 THREADS = torch.get_num_threads()  # torch's own choice: the cores of this machine
 
 
 class Engine:
     """RWKV-7 and RWKV-X in torch. Prefill takes all tokens at once; the recurrent state and its decay are always
-    float32. `attention` is the policy of an RWKV-X's attention blocks."""
+    float32. `attention` is the policy of an RWKV-X's attention blocks. `compiled`: single tokens go through compiled
+    loops, on the CPU; if it is not said, those of a large model or a quantised one do."""
 
     name = "optimized"
     capabilities = frozenset({"taps", "state", "snapshot", "batch", "chunk", "threads", "apply", "attention", "int8"})
@@ -44,6 +49,7 @@ class Engine:
         chunk: int | None = None,
         attention: Policy = DENSE,
         quantize: bool = False,
+        compiled: bool | None = None,
     ) -> None:
         if dtype not in DTYPES:
             raise InputError(f"the optimized engine has no dtype {dtype!r}", mend=nearest(dtype, DTYPES))
@@ -51,25 +57,33 @@ class Engine:
             torch.empty(0, device=device)
         except (RuntimeError, AssertionError) as error:  # torch raises either, by device
             raise InputError(f"no device {device!r}: {str(error).splitlines()[0]}", expected="cpu, cuda, ...") from None
-        if quantize and torch.device(device).type != "cpu":
-            raise InputError(f"INT8 on {device!r}", expected="cpu: its loops over whole numbers run there alone")
+        if (quantize or compiled) and torch.device(device).type != "cpu":
+            what = "INT8" if quantize else "compiled loops"
+            raise InputError(f"{what} on {device!r}", expected="cpu: the compiled loops run there alone")
         check_policy(attention)
         self.dtype, self._dtype, self._device = dtype, DTYPES[dtype], torch.device(device)
-        self.attention, self._quantize = attention, quantize
+        self.attention, self._quantize, self._compiled = attention, quantize, compiled
         self._loaded: Weights | None = None
         self.set_chunk(chunk)
 
     def load(self, checkpoint: Checkpoint) -> None:
-        self._loaded = prepare(checkpoint, self._dtype, self._device, quantize=self._quantize)
+        self._loaded = prepare(checkpoint, self._dtype, self._device, quantize=self._quantize, compiled=self._compiled)
 
     def close(self) -> None:
         self._loaded = None
 
     def forward(self, tokens: Sequence[int], state: State, *, taps: MutableMapping[str, Array] | None = None) -> Array:
-        ids = self._ids([_checked(tokens, self._weights.config.vocab)])
-        self.attention.check_room(state.cached, len(tokens))
-        with _one_pool(ids, self._dtype, self._quantize):
-            return _array(self._forward(ids, state, _recorder([taps], [len(tokens)]))[0])
+        ids = self._started(tokens, state)
+        if taps is not None:
+            return self._forward(ids, state, _recorder([taps], [len(tokens)]))[0]
+        return np.concatenate([self._forward(some, state)[0] for some in torch.split(ids, self._slab, dim=1)])
+
+    def prefill(self, tokens: Sequence[int], state: State) -> Array:
+        """The logits (V) after the last token alone; `state` goes on as by `forward`."""
+        *before, last = torch.split(self._started(tokens, state), self._slab, dim=1)
+        for some in before:
+            self._forward(some, state, last_only=True)
+        return self._forward(last, state, last_only=True)[0, 0]
 
     def forward_batch(
         self,
@@ -90,11 +104,10 @@ class Engine:
         ids = self._ids([row + [0] * (longest - len(row)) for row in checked])
         ragged = torch.tensor(lengths, device=self._device) if min(lengths) < longest else None
         batch = join(states)
-        with _one_pool(ids, self._dtype, self._quantize):
-            logits = self._forward(ids, batch, _recorder(taps or [], lengths), ragged)
+        logits = self._forward(ids, batch, _recorder(taps or [], lengths), lengths=ragged)
         for state, after in zip(states, split(batch), strict=True):
             state.assign(after)
-        return [_array(row[:length]) for row, length in zip(logits, lengths, strict=True)]
+        return [row[:length].copy() for row, length in zip(logits, lengths, strict=True)]
 
     def initial_state(self) -> State:
         return zeros(self._weights.config, self._dtype, self._device)
@@ -138,15 +151,28 @@ class Engine:
         outputs = apply(op, {name: self._input(name, x) for name, x in inputs.items()}, chunk=self._chunk)
         return {name: _array(x) if x.is_floating_point() else x.numpy() for name, x in outputs.items()}
 
+    def _started(self, tokens: Sequence[int], state: State) -> Tensor:
+        """One sequence's ids (1, T), if it may go on by them."""
+        ids = self._ids([_checked(tokens, self._weights.config.vocab)])
+        self.attention.check_room(state.cached, len(tokens))
+        return ids
+
+    @property
+    def _slab(self) -> int:
+        """How many tokens at a time go through all blocks: a long text's values are never in memory at once. What
+        `package` attends to depends on where calls end, so its calls are left whole."""
+        if not self._weights.config.attention_layers:
+            return SLAB
+        return sys.maxsize if isinstance(self.attention, Package) else ATTENTION_SLAB
+
     def _forward(
-        self,
-        ids: Tensor,
-        state: State,
-        tap: Callable[[str], Tap],
-        lengths: Tensor | None = None,
-    ) -> Tensor:
-        weights, attention = self._weights, self.attention
-        return forward(weights, ids, state, chunk=self._chunk, attention=attention, lengths=lengths, tap=tap)
+        self, ids: Tensor, state: State, tap: Callable[[str], Tap] = lambda prefix: unseen, **how: Any
+    ) -> Array:
+        """(B, T, V), or of the last tokens only (B, 1, V)."""
+        weights = self._weights
+        with _one_pool(ids, weights.compiled):
+            logits = forward(weights, ids, state, chunk=self._chunk, attention=self.attention, tap=tap, **how)
+        return _array(logits)
 
     @property
     def _weights(self) -> Weights:
@@ -166,14 +192,14 @@ class Engine:
 
 
 @contextmanager
-def _one_pool(ids: Tensor, dtype: torch.dtype, quantize: bool) -> Iterator[None]:
-    """For a single token, one torch thread: another pool multiplies then (numpy's for float32, ops.linear; numba's for
-    INT8), and the second of torch's threads, awake and waiting after some small operation, would take a core from it: a
-    third of the speed. numba's pool has as many threads as torch has otherwise."""
+def _one_pool(ids: Tensor, compiled: bool) -> Iterator[None]:
+    """For single tokens in compiled loops, one torch thread: numba's pool works then, and the second of torch's,
+    awake and waiting after some small operation, would take a core from it: a third of the speed. numba's pool has as
+    many threads as torch has otherwise."""
     threads = torch.get_num_threads()
-    if quantize:
-        int8.set_threads(threads)
-    alone = ids.is_cpu and ids.numel() == 1 and (quantize or dtype == torch.float32) and threads > 1
+    if compiled:
+        set_threads(threads)
+    alone = compiled and ids.shape[1] == 1 and threads > 1
     if alone:
         torch.set_num_threads(1)
     try:
@@ -204,7 +230,7 @@ def _recorder(taps: Sequence[MutableMapping[str, Array] | None], lengths: Sequen
     """Fills `taps` with what the model shows of each sequence, up to its length."""
     wanted = [(b, shown, lengths[b]) for b, shown in enumerate(taps) if shown is not None]
     if not wanted:
-        return lambda prefix: _unseen
+        return lambda prefix: unseen
 
     def under(prefix: str) -> Tap:
         def see(name: str, value: Tensor) -> Tensor:
@@ -215,7 +241,3 @@ def _recorder(taps: Sequence[MutableMapping[str, Array] | None], lengths: Sequen
         return see
 
     return under
-
-
-def _unseen(name: str, value: Tensor) -> Tensor:
-    return value

@@ -4,8 +4,6 @@ Codes, sums and results are those of the reference (`reference/int8.py`, docs/in
 float32 input.
 """
 
-from functools import cache
-from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -14,15 +12,15 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
+from .compiled import Floats, kernels
 
-__all__ = ["Int8", "linear", "quantise_rows", "quantise_vector", "set_threads"]
+__all__ = ["Int8", "linear", "quantise_rows", "quantise_vector"]
 
 FEW = 32  # rows up to which the loops over codes are faster than float32 products of them
 EXACT = 1024  # products of two codes whose every sum float32 holds exactly: 1024 · 127² < 2²⁴
 TILE = 128  # rows of codes that are widened at a time: half a megabyte, which the cache keeps
 
 Codes = npt.NDArray[np.int8]
-Floats = npt.NDArray[np.float32]
 Sums = npt.NDArray[np.int32]
 
 
@@ -58,18 +56,6 @@ def linear(x: Tensor, weight: Int8, sums: Sums | None = None) -> Tensor:
     y = np.empty((len(rows), len(scale)), np.float32)
     kernels().linear(rows, codes, scale, y, sums)
     return torch.from_numpy(y).to(x.dtype)
-
-
-def set_threads(threads: int) -> None:
-    """How many threads a call of few rows may use; one of many rows uses torch's."""
-    kernels().set_threads(threads)
-
-
-@cache
-def kernels() -> ModuleType:
-    from . import int8_kernels
-
-    return int8_kernels
 
 
 def _many_rows(x: Floats, weight: Int8, sums: Sums | None) -> Tensor:

@@ -9,12 +9,12 @@ from torch import Tensor
 from ..traces import Policy
 from . import ops
 from .attention_block import attention_block
-from .int8_step import block_step
+from .passage import block_passage
 from .state import State
+from .step import block_step
+from .tap import Tap
 from .weights import Weights
 from .wkv import wkv7
-
-Tap = Callable[[str, Tensor], Tensor]  # sees a value under its name and gives it back
 
 
 @torch.inference_mode()
@@ -27,9 +27,10 @@ def forward(
     chunk: int,
     attention: Policy,
     lengths: Tensor | None = None,
+    last_only: bool = False,
     tap: Callable[[str], Tap],
 ) -> Tensor:
-    """Logits (B, T, V) of tokens (B, T); `state` advances in place.
+    """Logits (B, T, V) of tokens (B, T), or (B, 1, V) of the last; `state` advances in place.
 
     Rows may end before T: `lengths` (B) then says where, and each row's state stops there. `tap(prefix)` gives the
     function that sees the values whose names start with that prefix.
@@ -44,15 +45,17 @@ def forward(
         ends = lengths.tolist()
         last = (torch.arange(B, device=tokens.device), lengths - 1)
         alive = torch.arange(T, device=tokens.device) < lengths[:, None]  # (B, T)
-    alone = tokens.numel() == 1
     first: Tensor | None = None  # layer 0's value
 
     see = tap("")
     x = see("emb", weights.emb[tokens])  # (B, T, D)
     for block, p in weights.blocks.items():
         see, i = tap(f"{block}."), int(block.partition(".")[2])
-        if alone and "packed" in p:
+        if T == 1 and "packed" in p:
             x, first = block_step(x, first, p["packed"], state.block(i), config=config, see=see)
+            continue
+        if weights.in_passages and block.startswith("blocks."):
+            x, first = block_passage(x, first, p, state.block(i), lengths=ends, config=config, see=see)
             continue
         if block.startswith("moba."):
             mine = state.moba_x[i], state.caches[i]
@@ -92,5 +95,6 @@ def forward(
         x = see("out", x + see("ffn.out", ops.linear(h, p["ffn.value.weight"])))
 
     see = tap("")
+    x = x[:, -1:] if last_only else x
     x = see("ln_out", ops.layer_norm(x, *weights.ln_out, eps))
     return see("logits", ops.linear(x, weights.head))  # (B, T, V)

@@ -11,21 +11,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from . import int8
+from .products import Weight, product
 
 DECAY_SCALE = -math.exp(-0.5) / math.log(2)  # w = exp(−e^(−1/2) · σ) = 2^(DECAY_SCALE · σ)
 
 
-def linear(x: Tensor, weight: Tensor | int8.Int8) -> Tensor:
-    """x W for each token. x (..., in), weight (in, out) or in codes (out, in) → (..., out)."""
-    rows = x.reshape(-1, x.shape[-1])
-    if isinstance(weight, int8.Int8):
-        return int8.linear(rows, weight).view(*x.shape[:-1], -1)
-    # numpy's BLAS streams a float32 matrix past one row up to twice as fast as torch's. More rows are left to torch:
-    # with its own threads busy around it, a second thread pool costs more than it brings.
-    on_numpy = len(rows) == 1 and x.is_cpu and x.dtype == torch.float32
-    y = torch.from_numpy(rows.numpy() @ weight.numpy()) if on_numpy else rows @ weight  # (rows, out)
-    return y.view(*x.shape[:-1], -1)
+def linear(x: Tensor, weight: Weight) -> Tensor:
+    """x W for each token. x (..., in), weight (in, out) or as it is kept → (..., out)."""
+    return product(x.reshape(-1, x.shape[-1]), weight).view(*x.shape[:-1], -1)
 
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
@@ -40,7 +33,7 @@ def embedding(emb: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> T
 
 def token_shift(x: Tensor, previous: Tensor, mix: Tensor) -> Tensor:
     """x_t + (x_{t−1} − x_t) · mix. x (B, T, D), previous (B, D), mix (D) → (B, T, D); mix (6, 1, 1, D) gives six."""
-    shifted = torch.cat([previous[:, None], x[:, :-1]], dim=1)  # (B, T, D)
+    shifted = torch.cat([previous[:, None].to(x.dtype), x[:, :-1]], dim=1)  # (B, T, D)
     return torch.addcmul(x, shifted - x, mix)
 
 
@@ -102,11 +95,11 @@ def gate_correction(norm: Tensor, bonus: Tensor, g: Tensor) -> Tensor:
     return (norm + bonus) * g
 
 
-def channel_mix_key(xk: Tensor, key: Tensor | int8.Int8) -> Tensor:
+def channel_mix_key(xk: Tensor, key: Weight) -> Tensor:
     """relu(xk W_key)². xk (..., D), key (D, F) → (..., F)."""
     return torch.relu(linear(xk, key)).square()
 
 
-def channel_mix(xk: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def channel_mix(xk: Tensor, key: Weight, value: Weight) -> Tensor:
     """relu(xk W_key)² W_value. key (D, F), value (F, D) → (..., D)."""
     return linear(channel_mix_key(xk, key), value)

@@ -19,12 +19,13 @@ Array = npt.NDArray[np.floating]
 class State:
     """The state of B sequences: of the L blocks of RWKV-7 that are run, and of A attention blocks.
 
-    Tensors are only ever written in place, so a view of a State stays one.
+    All but the caches is float32 whatever the model's dtype. Tensors are only ever written in place, so a view of a
+    State stays one.
     """
 
     caches: list[list[Cache]]  # A lists of B
     att_x: Tensor  # (L, B, D): the last ln1(x)
-    wkv: Tensor  # (L, B, H, N, N) float32: S, [value, key]
+    wkv: Tensor  # (L, B, H, N, N): S, [value, key]
     ffn_x: Tensor  # (L, B, D): the last ln2(x)
     moba_x: Tensor  # (A, B, D): the last ln2(x)
 
@@ -59,10 +60,10 @@ def zeros(config: Config, dtype: torch.dtype, device: torch.device) -> State:
     wkv = (run, 1, config.heads, config.head_size, config.head_size)
     return State(
         [[Cache(config.heads, config.head_size, dtype, device)] for _ in range(config.attention_layers)],
-        torch.zeros(run, 1, config.width, dtype=dtype, device=device),
-        torch.zeros(wkv, dtype=torch.float32, device=device),
-        torch.zeros(run, 1, config.width, dtype=dtype, device=device),
-        torch.zeros(config.attention_layers, 1, config.width, dtype=dtype, device=device),
+        torch.zeros(run, 1, config.width, device=device),
+        torch.zeros(wkv, device=device),
+        torch.zeros(run, 1, config.width, device=device),
+        torch.zeros(config.attention_layers, 1, config.width, device=device),
     )
 
 

@@ -2,7 +2,15 @@
 imported where they are wanted."""
 
 from .console import print_report
-from .data import as_data
+from .data import as_data, read_result, report_as_json, write_result
 from .diff import diff_as_json, print_diff
 
-__all__ = ["as_data", "diff_as_json", "print_diff", "print_report"]
+__all__ = [
+    "as_data",
+    "diff_as_json",
+    "print_diff",
+    "print_report",
+    "read_result",
+    "report_as_json",
+    "write_result",
+]

@@ -4,18 +4,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from anybadge import Badge
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from ..files import output
+from .badge import level_badge
 
 __all__ = ["print_certificate", "write_badge"]
 
 STYLE = {"reached": "green", "failed": "bold red", "not tested": "yellow"}
-# From grey to green, by the level that is reached.
-COLOURS = {None: "#9f9f9f", "L0": "#dfb317", "L1": "#dfb317", "L2": "#a4a61d", "L3": "#4c1", "L4": "#4c1"}
 
 
 def print_certificate(certificate: Mapping[str, Any], wrong: Sequence[str], console: Console) -> None:
@@ -46,7 +44,6 @@ def said(certificate: Mapping[str, Any]) -> str:
 
 def write_badge(certificate: Mapping[str, Any], path: Path) -> None:
     """An SVG: gander | L3 float32."""
-    value = f"{certificate['level']} {certificate['dtype']} {certificate['mode']}".strip()
-    badge = Badge("gander", value if certificate["level"] else "no level", default_color=COLOURS[certificate["level"]])
     with output(path) as partial:
-        partial.write_text(badge.badge_svg_text, encoding="utf-8")
+        badge = level_badge(certificate["level"], certificate["dtype"], certificate["mode"])
+        partial.write_text(badge, encoding="utf-8")

@@ -5,8 +5,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..conformance.engine import CAPABILITIES
-from ..conformance.results import CheckResult, Finding, ModelReport, Report, Status, replay
+from ..conformance.results import CheckResult, Finding, ModelReport, Report, Status
+from .words import lacking, place, repeat, said, summary, title
 
 __all__ = ["print_report"]
 
@@ -33,23 +33,13 @@ def print_report(report: Report, console: Console) -> None:
                 _indented(check.note, console)
         _print_findings(report, model, console)
     console.print()
-    line = Text()
-    line.append(report.status, style=STYLE[report.status])
-    line.append(f"  compared {report.compared}/{report.expected} tensors in {report.seconds:.1f} s")
-    for status, said in (
-        (Status.XFAIL, "XFAIL"),
-        (Status.XPASS, "XPASS"),
-        (Status.NOT_APPLICABLE, "not applicable (--skip leaves them out)"),
-    ):
-        if number := report.count(status):
-            line.append(f", {number} {said}")
-    console.print(line)
+    console.print(Text(report.status, style=STYLE[report.status]).append(f"  {summary(report)}", style=""))
 
 
 def _table(report: Report, model: ModelReport, *, wide: bool) -> Table:
-    mode = f" {report.mode}" if report.mode else ""
-    title = f"{report.engine} {report.dtype}{mode} · {model.model}"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table = Table(
+        title=f"{title(report)} · {model.model}", title_justify="left", box=None, pad_edge=False, header_style="bold"
+    )
     table.add_column("check", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     table.add_column("compared", justify="right", no_wrap=True)
@@ -72,8 +62,8 @@ def _table(report: Report, model: ModelReport, *, wide: bool) -> Table:
 def _print_findings(report: Report, model: ModelReport, console: Console) -> None:
     """The first check that failed, in full: checks run from the parts to the whole, so the others may only follow."""
     wrong = [check for check in model.checks if check.status is Status.FAIL and check.findings]
-    lacking = [check for check in model.checks if check.status is Status.INCOMPLETE and check.findings]
-    for check in wrong[:1] + lacking:
+    incomplete = [check for check in model.checks if check.status is Status.INCOMPLETE and check.findings]
+    for check in wrong[:1] + incomplete:
         for finding in check.findings[:SHOWN]:
             console.print()
             _print_finding(report, model, check, finding, console)
@@ -83,7 +73,7 @@ def _print_findings(report: Report, model: ModelReport, console: Console) -> Non
         console.print("\nAlso failing, if only because of that:")
     for check in wrong[1:]:
         more = f" and {len(check.findings) - 1} more" if len(check.findings) > 1 else ""
-        _indented(f"{check.id}: {_place(check.findings[0])}{more}", console)
+        _indented(f"{check.id}: {place(check.findings[0])}{more}", console)
         if check.replay:
             _print_replay(report, model, check, console)
     for check in model.checks:
@@ -94,8 +84,7 @@ def _print_findings(report: Report, model: ModelReport, console: Console) -> Non
             _indented("take it out of the --xfail file", console)
     for lacks in dict.fromkeys(check.lacks for check in model.checks if check.lacks):
         ids = [check.id for check in model.checks if check.lacks == lacks]
-        offers = " nor ".join(f"{name!r} ({CAPABILITIES[name]})" for name in lacks)
-        console.print(f"\nNot applicable: the engine does not offer {offers}", highlight=False)
+        console.print(f"\nNot applicable: the engine does not offer {lacking(lacks)}", highlight=False)
         _indented(", ".join(ids), console)
     known = [check for check in model.checks if check.status is Status.XFAIL]
     if known:
@@ -108,19 +97,10 @@ def _indented(text: str, console: Console) -> None:
     console.print(Padding(Text(text), (0, 0, 0, INDENT)))
 
 
-def _place(finding: Finding) -> str:
-    place = [finding.where]
-    if finding.token is not None:
-        place.append(f"token {finding.token}")
-    if finding.path:
-        place.append(f"path {finding.path}")
-    return " · ".join(place)
-
-
 def _print_finding(report: Report, model: ModelReport, check: CheckResult, finding: Finding, console: Console) -> None:
     verdict = Status.INCOMPLETE if finding.missing else Status.FAIL
-    console.print(Text(verdict, style=STYLE[verdict]) + Text(f"  {_place(finding)}", style="bold"))
-    _indented(finding.message + (f", {finding.hint}" if finding.hint else ""), console)
+    console.print(Text(verdict, style=STYLE[verdict]) + Text(f"  {place(finding)}", style="bold"))
+    _indented(said(finding), console)
     if finding is check.findings[0]:
         if check.likely:
             _indented(f"likely: {check.likely}", console)
@@ -128,7 +108,5 @@ def _print_finding(report: Report, model: ModelReport, check: CheckResult, findi
 
 
 def _print_replay(report: Report, model: ModelReport, check: CheckResult, console: Console) -> None:
-    if not (check.replay or report.command):  # of an engine that only someone's own tests can make
-        return
-    command = f"replay: {replay(report, model, check)}"
-    console.print(Text(" " * INDENT + command), soft_wrap=True)  # one line, to be copied
+    if command := repeat(report, model, check):
+        console.print(Text(" " * INDENT + f"replay: {command}"), soft_wrap=True)  # one line, to be copied

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from ..conformance.diagnosis import Candidate, Diagnosis
 from ..conformance.mutants import Mutant
+from .words import share
 
 __all__ = ["diagnosis_as_json", "print_diagnosis"]
 
@@ -39,7 +40,7 @@ def print_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
     table.add_column("explains", justify="right", no_wrap=True)
     table.add_column("left, in roundings", justify="right")
     for candidate in diagnosis.ranking[:SHOWN]:
-        table.add_row(_ids(candidate), _share(candidate.explains), f"{candidate.left:.2g}")
+        table.add_row(_ids(candidate), share(candidate.explains), f"{candidate.left:.2g}")
     console.print(table)
 
 
@@ -62,12 +63,7 @@ def _print_mutant(mutant: Mutant, console: Console) -> None:
 def _measure(candidate: Candidate) -> str:
     many = len(candidate.mutants) > 1
     explain, leave = ("explain", "leave") if many else ("explains", "leaves")
-    return f"{explain} {_share(candidate.explains)} of the difference and {leave} {candidate.left:.2g} roundings"
-
-
-def _share(explains: float) -> str:
-    """Never 100 % unless it is; less than nothing is nothing."""
-    return f"{min(max(0.0, 100 * explains), 99.9 if explains < 1 else 100):.1f} %"
+    return f"{explain} {share(candidate.explains)} of the difference and {leave} {candidate.left:.2g} roundings"
 
 
 def _ids(candidate: Candidate) -> str:

@@ -239,6 +239,14 @@ class RoundsWeights(Optimized):
         super().load(replace(checkpoint, tensors=rounded))
 
 
+class ClipsWeights(Optimized):
+    """At 50, when it loads: no golden weight is beyond."""
+
+    def load(self, checkpoint):
+        clipped = {name: tensor.clamp(-50, 50) for name, tensor in checkpoint.tensors.items()}
+        super().load(replace(checkpoint, tensors=clipped))
+
+
 class OffByAThousandth(Optimized):
     """Every tap, logit and state is a thousandth too large."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gander.conformance.adapters import ENGINES
+from gander.conformance.adapters.factory import engine_factory
 from gander.errors import InputError
 from gander.optimized import Tokenizer
 from gander.vocabulary import find_vocabulary
@@ -23,8 +24,9 @@ def needs(*modules: str) -> pytest.MarkDecorator:
 
 RWKV = pytest.param("rwkv", marks=needs("rwkv"))
 HF = pytest.param("hf", marks=needs("rwkv7_hf", "transformers"))
+ONNX = pytest.param("onnx", marks=needs("onnx", "onnxruntime"))
 LLAMA = pytest.param("llama.cpp", marks=needs("llama_cpp", "gguf"))
-MODULES = {"rwkv": "rwkv", "rwkv-x": "rwkv_x", "hf": "rwkv7_hf", "llama.cpp": "llama_cpp"}
+MODULES = {"rwkv": "rwkv", "rwkv-x": "rwkv_x", "hf": "rwkv7_hf", "onnx": "onnxruntime", "llama.cpp": "llama_cpp"}
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def only(*ids: str) -> list[str]:
     return [word for id in ids for word in ("--only", id)]
 
 
-@pytest.mark.parametrize("engine", [RWKV, HF, LLAMA])
+@pytest.mark.parametrize("engine", [RWKV, HF, ONNX, LLAMA])
 def test_logits_and_state_are_the_reference_s(check: Callable, engine: str) -> None:
     """From zero and from random states, by prefill and by step, and a second engine beside the first."""
     verdicts, said, status = check(
@@ -125,6 +127,11 @@ def test_a_policy_that_rwkv_x_has_not_is_refused(gander: Callable) -> None:
     typed = gander("check", "-m", "golden:hybrid", "-e", "rwkv-x", "--attention", "moba", "--only", "load.engine")
     assert typed.status == 2
     assert "engine 'rwkv-x' has no attention moba" in typed.err
+
+
+@pytest.mark.parametrize("engine", [RWKV, HF, ONNX, LLAMA])
+def test_one_that_took_no_model_is_closed_all_the_same(engine: str) -> None:
+    engine_factory(engine)().close()
 
 
 @pytest.mark.parametrize("engine", list(MODULES))

@@ -270,6 +270,17 @@ def test_two_tensors_for_one_tap_are_not_guessed(
     assert "# DOUBTFUL" in names.read_text()
 
 
+def test_copies_of_some_layers_leave_no_doubt(stored: Callable, right: Trace) -> None:
+    """As views of a tensor are, and the rows of the last block that are wanted."""
+    ends = [right.tensors[f"blocks.{i}.out"] for i in range(LAYERS)]
+    dump = {f"l_out-{i}": end for i, end in enumerate(ends)}
+    views = {f"l_out-{i} (reshaped)": end for i, end in enumerate(ends[:-1])}
+    (match,) = propose(read_dump(stored("d.npz", dump | views | {"node_456": ends[-1]})), right).matches
+    assert match.rule.taps == ("blocks.{1}.out",)
+    assert match.names == tuple(dump)
+    assert set(match.same) == {*views, "node_456"}
+
+
 def test_a_near_relative_is_not_taken_for_the_tap(stored: Callable, right: Trace) -> None:
     """The embedding before ln0 correlates with the one after it by 0.95; but what is computed from that agrees."""
     dump = {"inp_embd": raw_embedding(), "attn_norm-0": right.tensors["blocks.0.att.in"]}

@@ -47,8 +47,11 @@ void decay(""",
 }
 
 
-def build(folder: Path, edits: dict[str, str]) -> str:
-    """The spec of the port, built in a folder, with some of its text replaced."""
+SANITIZED = "-std=c99 -O1 -g -fno-sanitize-recover=all -fsanitize=address,undefined"
+
+
+def build(folder: Path, edits: dict[str, str], *variables: str) -> str:
+    """The spec of the port, built in a folder, with some of its text replaced and some of make's variables set."""
     for file in ("Makefile", "rwkv7.c", "rwkv7.h", "serve.c"):
         shutil.copy(PORT / file, folder)
     source = (PORT / "rwkv7.c").read_text()
@@ -56,9 +59,17 @@ def build(folder: Path, edits: dict[str, str]) -> str:
         assert source.count(right) == 1, f"rwkv7.c does not hold {right!r} once"
         source = source.replace(right, wrong)
     (folder / "rwkv7.c").write_text(source)
-    made = subprocess.run(["make", "-C", folder, f"CC={CC}"], capture_output=True, text=True, check=False)
+    made = subprocess.run(["make", "-C", folder, f"CC={CC}", *variables], capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stdout + made.stderr
     return f"cmd:{folder / 'rwkv7'}"
+
+
+def compiles(folder: Path, flags: str) -> bool:
+    """Whether the compiler has what some flags need, and its programs run."""
+    (folder / "any.c").write_text("int main(void) { return 0; }\n")
+    words = [str(CC), *flags.split(), "-o", str(folder / "any"), str(folder / "any.c")]
+    made = subprocess.run(words, capture_output=True, check=False).returncode == 0
+    return made and subprocess.run([folder / "any"], capture_output=True, check=False).returncode == 0
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +91,32 @@ def test_the_other_golden_models(gander: Callable, port: str) -> None:
         "check", *models, "-e", port, "--brief", "--only", "load", "--only", "golden", "--only", "path.start"
     )
     assert typed.status == 0, typed.out
+
+
+def test_with_openmp_it_has_threads(gander: Callable, tmp_path: Path) -> None:
+    if not compiles(tmp_path, "-fopenmp"):
+        pytest.skip("the compiler has no -fopenmp")
+    threaded = build(tmp_path, {}, "OPENMP=1")
+    typed = gander("check", "-m", "golden:narrow", "-e", threaded, "--brief", "--only", "path.threads")
+    assert typed.status == 0, typed.out
+
+
+@pytest.mark.parametrize(
+    ("edits", "status"),
+    [
+        ({}, 0),
+        ({"    mean /= n;": "    mean /= n; volatile float behind = x[n]; (void)behind;"}, 1),  # and no value is other
+    ],
+    ids=["as it is", "a number behind the last is read"],
+)
+def test_it_stays_within_its_memory(gander: Callable, tmp_path: Path, edits: dict[str, str], status: int) -> None:
+    """The sanitizers end a program that does not, and one that ends without giving back what it took."""
+    if not compiles(tmp_path, SANITIZED):
+        pytest.skip("the compiler has no -fsanitize=address,undefined")
+    strict = build(tmp_path, edits, f"CFLAGS={SANITIZED}")
+    words = [word for id in ("load", "path.start", "path.snapshot", "path.batch") for word in ("--only", id)]
+    typed = gander("check", "-m", "golden:narrow", "-e", strict, "--brief", *words)
+    assert typed.status == status, typed.out
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

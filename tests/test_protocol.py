@@ -186,6 +186,16 @@ def test_a_program_that_cannot_be_used_fails_once(check: Callable, fault: str, m
     assert verdicts["load.engine"] == "FAIL" and verdicts["path.repeat"] == "INCOMPLETE"
 
 
+def test_what_repeats_a_failure_has_the_same_limits(gander: Callable, served: Callable) -> None:
+    spec = served("--engine", "blank", "refuses-load")
+    limits = ["--import-timeout", "9", "--timeout", "2.5"]
+    typed = gander("check", "-m", "golden:narrow", "-e", spec, "--json", "--brief", "--only", "load.engine", *limits)
+    result = json.loads(typed.out)["models"][0]["checks"][0]
+    assert shlex.split(result["replay"]) == [
+        *("gander", "check", "--engine", spec, *limits, "--model", "golden:narrow", "--only", "load.engine")
+    ]
+
+
 def test_death_in_an_op_is_no_other_ops(check: Callable) -> None:
     verdicts, findings, status = check("dies-in-apply", only="op.group_norm op.bonus layer.isolated")
     assert status == 1

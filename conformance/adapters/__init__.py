@@ -12,10 +12,12 @@ ANSWER_TIMEOUT = 120.0  # seconds; a program's answer to one request
 # Name → the module that has an `Engine` class, relative to this one, and what it is.
 ENGINES = {
     "optimized": ("...optimized", "this project's fast engine, in torch"),
+    "compiled": (".compiled", "the same with its compiled loops on for small models too: what large ones are run by"),
     "reference": (".reference", "the literal reference itself, float64"),
     "rwkv": (".rwkv", "PyPI rwkv (pip install 'gander-rwkv[peers]'), fp32 on the CPU"),
     "rwkv-x": (".rwkv_x", "PyPI rwkv-x (pip install 'gander-rwkv[peers]'), fp32 on the CPU, for RWKV-X"),
     "hf": (".hf", "PyPI rwkv7-hf through transformers (pip install 'gander-rwkv[peers]'), fp32 on the CPU"),
+    "onnx": (".onnx", "this project's ONNX export in onnxruntime (pip install 'gander-rwkv[peers]'), fp32 on the CPU"),
     "llama.cpp": (".llama_cpp", "PyPI llama-cpp-python (pip install 'gander-rwkv[llama]'), on the CPU"),
 }
 

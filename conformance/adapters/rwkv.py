@@ -41,7 +41,7 @@ class Engine:
                 self._model = RWKV(model=str(path), strategy="cpu fp32")
 
     def close(self) -> None:
-        del self._model
+        self._model = None
 
     def initial_state(self) -> list[torch.Tensor]:
         return list(self._model.generate_zero_state())

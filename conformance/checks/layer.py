@@ -18,6 +18,7 @@ from ..whole import compare_run
 @check("layer.isolated", "every tap against the reference's formula on the engine's own inputs", needs=("taps",))
 def isolated(context: Context, tally: Tally) -> str | None:
     """The guilty formula, by name."""
+    tally.rows = {}
     for parts in context.paths:
         context.progress(path_name(parts))
         got = context.engine_run(context.layer_tokens, parts)
@@ -30,6 +31,7 @@ def isolated(context: Context, tally: Tally) -> str | None:
 @check("layer.cumulative", "every tap against the reference from the tokens on", needs=("taps",))
 def cumulative(context: Context, tally: Tally) -> str | None:
     """The first finding is where the runs part; those behind it may only have inherited the error."""
+    tally.rows = {}
     for parts in context.paths:
         context.progress(path_name(parts))
         got = context.engine_run(context.layer_tokens, parts)

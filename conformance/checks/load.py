@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from ...checkpoint import all_zero
+from ...checkpoint import Checkpoint, all_zero
 from ...reference import forward, initial_state
 from ..compare import Tally
 from ..context import Context
@@ -16,30 +16,29 @@ LOAD_ENGINE = "load.engine"
 
 
 class _Watched(Mapping[str, Array]):
-    """Weights that count how often each is read. Iterating over names and values is not reading."""
+    """Weights, widened when they are read, and how often each is. Iterating over names is not reading."""
 
-    def __init__(self, weights: Mapping[str, Array]) -> None:
-        self._weights, self.read = weights, Counter[str]()
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint, self.read = checkpoint, Counter[str]()
 
     def __getitem__(self, name: str) -> Array:
         self.read[name] += 1
-        return self._weights[name]
+        return self._checkpoint.weight(name, np.float32)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._weights)
+        return iter(self._checkpoint.names)
 
     def __len__(self) -> int:
-        return len(self._weights)
+        return len(self._checkpoint.names)
 
 
 @check("load.census", "every tensor of the checkpoint is used, and none is all zeros")
 def census(context: Context, tally: Tally) -> str | None:
     """A model whose tensor is zero cannot show a fault in whatever multiplies it: that is INCOMPLETE."""
-    weights = context.checkpoint.weights(np.float32)
-    watched = _Watched(weights)
+    watched = _Watched(context.checkpoint)
     forward(watched, context.config, [0], initial_state(context.config, np.float32))
     zero = all_zero(context.checkpoint)
-    for name in weights:
+    for name in watched:
         tally.expected += 1
         if not watched.read[name]:
             tally.fault(name, "is in the checkpoint, but the model does not use it")

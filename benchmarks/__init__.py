@@ -1,0 +1,1 @@
+"""Speed: gander's engines beside their peers, and beside what they were."""

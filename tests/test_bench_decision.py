@@ -1,0 +1,108 @@
+"""The gate's rule on simulated timings: how often it is wrong, in both directions, and what it takes for slower.
+
+tests/meta/gate.py asks the same of real runs.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+pytest.importorskip("scipy", reason="pip install 'gander-rwkv[bench]'")
+
+from gander.benchmarks.decision import ALPHA, FLOOR, decide, decide_apart
+
+ROUNDS, RUNS = 20, 400
+Noise = Callable[[np.random.Generator, int], np.ndarray]  # the machine's slowness, block by block
+
+
+def quiet(random: np.random.Generator, blocks: int) -> np.ndarray:
+    """Blocks that are independent, within 2 %."""
+    return np.exp(0.02 * random.standard_normal(blocks))
+
+
+def wandering(random: np.random.Generator, blocks: int) -> np.ndarray:
+    """A machine that grows slower and faster again by tens of per cent, over many rounds."""
+    steps = 0.03 * random.standard_normal(blocks)
+    return np.exp(np.cumsum(steps)) * quiet(random, blocks)
+
+
+def interrupted(random: np.random.Generator, blocks: int) -> np.ndarray:
+    """Something else runs a tenth of the time, for a few blocks each, and takes half of the machine."""
+    begins = random.random(blocks) < 0.03
+    runs = np.convolve(begins, np.ones(4))[:blocks] > 0
+    return np.where(runs, 2.0, 1.0) * quiet(random, blocks)
+
+
+def drifting(random: np.random.Generator, blocks: int) -> np.ndarray:
+    """A machine that slows down all the time, to half its speed."""
+    return np.linspace(1, 2, blocks) * quiet(random, blocks)
+
+
+def alarms(noise: Noise, slowdown: float) -> float:
+    """How many of RUNS runs are called slower, where the new code takes `slowdown` times as long."""
+    random = np.random.default_rng(0)
+    called = 0
+    for _ in range(RUNS):
+        rounds = noise(random, 3 * ROUNDS).reshape(ROUNDS, 3) * (1, slowdown, 1)
+        called += decide([tuple(each) for each in rounds]).slower
+    return called / RUNS
+
+
+@pytest.mark.parametrize("noise", [quiet, wandering, interrupted, drifting])
+def test_the_same_code_is_rarely_called_slower(noise: Noise) -> None:
+    """At most one time in twenty, with no second pair of processes to ask."""
+    assert alarms(noise, 1.0) <= 0.05
+
+
+@pytest.mark.parametrize("noise", [quiet, wandering, interrupted, drifting])
+def test_ten_per_cent_are_found(noise: Noise) -> None:
+    """At least nineteen times in twenty."""
+    assert alarms(noise, 1.1) >= 0.95
+
+
+def test_two_per_cent_are_below_the_floor() -> None:
+    """They are proven, and not reported."""
+    rounds = [(1.0, 1.02 + 1e-4 * i, 1.0 + 1e-4 * (i % 3)) for i in range(100)]
+    decision = decide(rounds)
+    assert decision.p < ALPHA
+    assert decision.ratio < FLOOR
+    assert not decision.slower
+
+
+def test_what_is_faster_is_not_slower() -> None:
+    assert alarms(quiet, 0.9) == 0
+
+
+def test_too_few_rounds_prove_nothing() -> None:
+    """However large the difference."""
+    decision = decide([(1.0, 2.0, 1.0)] * 2)
+    assert decision.ratio == 2
+    assert not decision.slower
+
+
+def test_many_questions_need_more_proof() -> None:
+    """Each row of a run may raise a false alarm: together as rarely as one."""
+    noise = quiet(np.random.default_rng(1), 18).reshape(6, 3) * (1, 1.06, 1)
+    rounds = [tuple(each) for each in noise]
+    one = decide(rounds)
+    assert one.slower
+    assert not decide(rounds, tests=int(ALPHA / one.p) + 1).slower
+
+
+def test_an_earlier_run_is_compared_block_by_block() -> None:
+    """Its blocks stand next to none of today's."""
+    random = np.random.default_rng(0)
+    old, same, slow = quiet(random, 12), quiet(random, 15), 1.1 * quiet(random, 15)
+    assert not decide_apart(old, same).slower
+    assert decide_apart(old, slow).slower
+
+
+def test_lap_by_lap_the_same_code_would_often_be_called_slower() -> None:
+    """Why rounds are not simply put into one sample a side: on a wandering machine they are no samples."""
+    random = np.random.default_rng(0)
+    called = 0
+    for _ in range(RUNS):
+        laps = wandering(random, 2 * ROUNDS)
+        called += decide_apart(laps[:ROUNDS], laps[ROUNDS:]).slower
+    assert called / RUNS > 0.05
