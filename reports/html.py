@@ -1,7 +1,7 @@
 """The report as one page that opens without a network: what the console says, and pictures of every tap.
 
-Vega-Lite draws them. Its bundle, which vl-convert holds, makes the page 0.9 MB larger; plotly's, 4.7 MB. Its figures
-are SVG, so what is missing can be hatched, and a screen reader can read them.
+Vega-Lite draws them. Its bundle, which vl-convert holds, makes the page 0.9 MB larger.
+Its figures are SVG, so what is missing can be hatched, and a screen reader can read them.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The diagnosis names faults in code that it has never seen: a few of the implants (benchmarks/diagnosis.py has them
+"""The diagnosis names faults in code that it has never seen: a few of the implants (meta/diagnosis.py has them
 all)."""
 
 from pathlib import Path

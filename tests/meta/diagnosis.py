@@ -1,6 +1,6 @@
 """How often the diagnosis names the fault: forty faults of the catalogue, implanted in the fast engine.
 
-    python benchmarks/diagnosis.py
+    python tests/meta/diagnosis.py
 
 Each is diagnosed on golden:adversarial from every tap, from the residual stream, and from the logits alone, in float32;
 from every tap in bfloat16. Then ten pairs of faults, and five that nobody has made so far. Half an hour on two cores.
@@ -25,7 +25,7 @@ from gander.conformance.tracing import trace
 from gander.golden import open_model
 from gander.traces import Trace, op_of
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from meta.implants import IMPLANTS, PAIRS, PARTS, TOKENS, UNKNOWN, implanted
 
 STREAM = {"emb", "mid", "out", "logits"}

@@ -1,6 +1,6 @@
 """Are the isolated bounds sound, and are they worth anything? Honest runs against them.
 
-    python benchmarks/soundness.py --cases 20000
+    python tests/meta/soundness.py --cases 20000
 
 A case is one formula, or a small random model (RWKV-7 or RWKV-X, some in INT8) whose every formula is looked at on the
 run's own inputs; its dtype, shape, regime, seed and split into calls are drawn. Honest are the fast engine, the
