@@ -22,11 +22,15 @@ def run(rows: Sequence[Row], record: Path, *, quick: bool) -> int:
     command = [
         *(sys.executable, "-P", "-m", "pytest", "-c", os.devnull, "--rootdir", str(TESTS.parent), "-v", "-rs"),
         *("--import-mode=importlib", "-p", "no:cacheprovider", "--benchmark-quiet", f"--benchmark-json={record}"),
-        *(["--quick"] if quick else [f"--benchmark-storage=file://{STORE.resolve()}", "--benchmark-autosave"]),
+        *(
+            ["--quick"]
+            if quick
+            else [f"--benchmark-storage=file://{STORE.resolve()}", "--benchmark-autosave", "--benchmark-save-data"]
+        ),
         *(f"{TESTS}::test_row[{row.id}]" for row in rows),
     ]
     kept = {name: value for name, value in os.environ.items() if name not in MISLEADING}
-    ended = subprocess.run(command, stdout=sys.stderr, env=kept, check=False).returncode
+    ended = subprocess.run(command, stdout=2, env=kept, check=False).returncode  # stderr: stdout is for the table
     return min(ended, 2)
 
 

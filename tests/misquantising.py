@@ -24,7 +24,7 @@ class Slow(Optimized):
     """The scheme in plain torch, with its parts open to faults; right as it stands."""
 
     def __init__(self, **options):
-        super().__init__(**{"quantize": True, **options})
+        super().__init__(**{"quantize": True, "compiled": False, **options})  # the loops hold no fault
 
     def codes(self, x):
         scale = scale_of(x)

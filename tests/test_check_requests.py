@@ -9,7 +9,7 @@ import pytest
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["-e", "optimised"], "no engine 'optimised'\n  expected: did you mean 'optimized'?"),
+        (["-e", "optimised"], "no engine 'optimised'\n  expected: did you mean 'optimized'"),
         (["-e", "py:nowhere"], "engine 'py:nowhere' is not complete\n  expected: py:MODULE:CLASS"),
         (["-e", "py:no_such_module:Engine", "-m", "golden:narrow"], "no module 'no_such_module'"),
         (["-e", "py:gander.traces:Engine", "-m", "golden:narrow"], "module 'gander.traces' has no 'Engine'"),

@@ -268,7 +268,7 @@ def test_taps_are_copies_and_cost_nothing_when_not_asked(monkeypatch):
     fast, copied, copy = loaded(), [], engine._array
     monkeypatch.setattr(engine, "_array", lambda tensor: copied.append(tensor.shape) or copy(tensor))
     fast.forward(tokens(4), fast.initial_state())
-    assert copied == [(4, 97)]  # the logits
+    assert copied == [(1, 4, 97)]  # the logits
     taps = {}
     logits = fast.forward(tokens(4), fast.initial_state(), taps=taps)
     for value in taps.values():

@@ -1,6 +1,7 @@
 """The vocabulary file: what is read, what is refused and why, where it is found, and the forms it is exported to."""
 
 import importlib.util
+import sys
 from base64 import b64decode
 from pathlib import Path
 
@@ -199,6 +200,7 @@ def test_the_installed_one_is_found_without_importing_it(monkeypatch, tmp_path):
     source = Path(find_vocabulary().source)
     monkeypatch.setattr(find, "PACKAGES", {"rwkv-x": "rwkv_x"})
     monkeypatch.setattr("sys.path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "rwkv_x", raising=False)  # another test's
     importlib.invalidate_caches()
     with pytest.raises(InputError, match=r"(?s)no vocabulary found.*pip install pyrwkv-tokenizer, or .* --vocab FILE"):
         find_vocabulary()
