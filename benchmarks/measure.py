@@ -12,7 +12,7 @@ from .clock import advance
 from .field import Block, Broken, Field, Missing, Worker
 from .inputs import Inputs
 from .proof import Wrong
-from .rows import LOGITS, Entry, Row
+from .rows import Entry, Row
 
 __all__ = ["measure"]
 
@@ -64,7 +64,6 @@ def measure(row: Row, field: Field, benchmark: Any, *, blocks: int) -> None:
     benchmark.extra_info.update(
         row=row.id,
         load=os.getloadavg()[0],
-        logits=LOGITS,
         limit=gives,
         entries=[
             _entry(entry, figures[entry.label], row, field.inputs, gives) for entry, _ in [(ours, mine), *workers]
@@ -92,4 +91,4 @@ def _used(entry: Entry, model: Checkpoint, limit: str) -> float:
         matrix, rest = WEIGHT[dtype]
         return sum(size * (matrix if name in large else rest) for name, size in sizes.items()) / entry.amount
     matrices = [size for name, size in sizes.items() if model.tensors[name].squeeze().ndim == 2]
-    return 2.0 * (sum(matrices) - (sizes["head.weight"] if LOGITS == "last" else 0))
+    return 2.0 * (sum(matrices) - sizes["head.weight"])

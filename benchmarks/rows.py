@@ -11,8 +11,6 @@ __all__ = ["ROWS", "Entry", "Goal", "Row", "select"]
 SMALL, HYBRID, STEP = "random:0.1B", "random:X-0.2B", "golden:adversarial"
 SEQUENCES = 8
 
-LOGITS = "last"  # token's: what prefill gives, of all engines alike
-
 
 @dataclass(frozen=True)
 class Entry:
@@ -75,7 +73,7 @@ def _laps(work: tuple[Any, ...]) -> int:
     return 7 if work[0] in ("decode", "batch") else 1
 
 
-DECODE, BATCH, PROMPT = ("decode",), ("batch", SEQUENCES), ("prefill", 512, LOGITS)
+DECODE, BATCH, PROMPT = ("decode",), ("batch", SEQUENCES), ("prefill", 512)
 
 
 def _decode(id: str, title: str, entries: tuple[Entry, ...], *goals: Goal) -> Row:
@@ -89,7 +87,7 @@ def _prefill(id: str, title: str, entries: tuple[Entry, ...], *goals: Goal) -> R
 def _lengths(id: str, title: str, long: int, short: int, goal: float, unit: str, **options: Any) -> Row:
     """A long prompt beside a short one. Speed is compared, or the time of the whole (unit s)."""
     entries = tuple(
-        _optimized(("prefill", n, LOGITS), label=f"{n:,} tokens".replace(",", " "), laps=max(1, 4096 // n), **options)
+        _optimized(("prefill", n), label=f"{n:,} tokens".replace(",", " "), laps=max(1, 4096 // n), **options)
         for n in (long, short)
     )
     goals = (Goal(goal, entries[1].label),)

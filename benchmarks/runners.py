@@ -77,14 +77,14 @@ class Engines:
             return {"logits": np.stack([row[-1] for row in self.engine.forward_batch(rows, states)])}
         tokens, state = tokens_of(self.vocab, n), self.engine.initial_state()
         if what == "prefill":
-            return {"logits": self._prompt(tokens, state, "last")}
+            return {"logits": self.forward(tokens, state, "last")}
         for at in range(0, n, PIECE):
             logits = self.forward(tokens[at : at + PIECE], state, "last")
         return {"logits": logits}
 
     def work(self, what: str, *parts: Any) -> Lap:
         """decode: of one token, or so many one after the other; batch: a token of so many sequences; prefill: of so
-        many tokens, for the logits of all or the last."""
+        many tokens, for the logits of the last."""
         if what == "decode":
             state, steps = self.engine.initial_state(), tokens_of(self.vocab, *(parts or (1,)))
             self.forward(steps, state, "last")
@@ -98,22 +98,14 @@ class Engines:
             states = [self.engine.initial_state() for _ in range(parts[0])]
             rows = [[token] for token in tokens_of(self.vocab, len(states))]
             return Lap(lambda: self.engine.forward_batch(rows, states))
-        n, logits = parts
-        tokens = tokens_of(self.vocab, n)
-        return Lap(lambda: self._prompt(tokens, self.engine.initial_state(), logits))
+        tokens = tokens_of(self.vocab, *parts)
+        return Lap(lambda: self.forward(tokens, self.engine.initial_state(), "last"))
 
     def _calls(self, parts: Sequence[int]) -> Array:
         tokens, state = tokens_of(self.vocab, sum(parts)), self.engine.initial_state()
         ends = np.cumsum(parts).tolist()
         calls = zip([0, *ends], ends, strict=False)
         return np.concatenate([self.forward(tokens[start:end], state, "all").copy() for start, end in calls])
-
-    def _prompt(self, tokens: Sequence[int], state: Any, logits: str) -> Array:
-        """In one call; but where all logits come, a long prompt's do not fit into memory."""
-        size = len(tokens) if logits == "last" else 1024
-        for at in range(0, len(tokens), size):
-            rows = self.forward(tokens[at : at + size], state, logits)
-        return rows[-1:]
 
 
 class Optimized(Engines):
@@ -132,17 +124,6 @@ class Optimized(Engines):
         super().__init__(Engine(dtype, **options), model)
         self.engine.set_threads(threads)
         self._quantize = quantize
-
-    def forward(self, tokens: Sequence[int], state: Any, logits: str) -> Array:
-        rows: Array = self._forward(tokens, state, logits)
-        return rows if logits == "all" else rows[-1:]
-
-    def _forward(self, tokens: Sequence[int], state: Any, logits: str) -> Any:
-        import inspect
-
-        if logits == "last" and "logits" in inspect.signature(self.engine.forward).parameters:
-            return self.engine.forward(tokens, state, logits="last").reshape(1, -1)
-        return self.engine.forward(tokens, state)
 
     def show(self, what: str, *parts: int) -> dict[str, Array]:
         if what != "calls" or not self._quantize:

@@ -172,9 +172,6 @@ def _machine(run: Mapping[str, Any]) -> str:
     limits = _limits(infos)
     if limits:
         parts.append(limits)
-    parts.append(
-        f"prefill gives {'the last' if infos and infos[0]['logits'] == 'last' else 'all'} logits, of all engines"
-    )
     parts.append(f"load {min(loads):.1f} to {max(loads):.1f}" if loads else "nothing measured")
     return " · ".join(parts)
 

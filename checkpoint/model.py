@@ -100,6 +100,11 @@ class Checkpoint:
     notes: tuple[str, ...] = field(default=())  # what a reader should know, e.g. which eps was chosen and why
     whole: Mapping[str, str] = field(default_factory=dict)  # of a part of a model: what that calls the part's blocks
 
+    @cached_property
+    def parameters(self) -> int:
+        """How many numbers its tensors hold, used or not."""
+        return sum(tensor.numel() for tensor in self.tensors.values())
+
     @property
     def names(self) -> list[str]:
         """Of the tensors that the model uses."""

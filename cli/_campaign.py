@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import InputError
+from ..files import require_folder
 
 if TYPE_CHECKING:
     from ..conformance.campaign import How
@@ -33,6 +34,6 @@ def how(scheduler: str | None, workers: int | None, resume: str | None, *, proce
 
     if scheduler is not None and workers is not None:
         raise InputError("--scheduler has workers of its own", mend="leave out --workers, or --scheduler")
-    if resume is not None and not Path(resume).parent.is_dir():  # at once
-        raise InputError(f"no folder {Path(resume).parent}", mend="make it first, or write elsewhere")
+    if resume is not None:
+        require_folder(Path(resume))
     return How(scheduler or "", workers or 0, processes, None if resume is None else Path(resume))

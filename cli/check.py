@@ -95,6 +95,7 @@ def command(
     from ..conformance.until import known_tap, up_to
     from ..conformance.xfail import read_known, require_matches, with_known
     from ..errors import InputError
+    from ..files import require_folder
     from ..golden import GOLDEN, read_manifest
     from ..golden.manifest import MANIFEST, sha256
     from ..reports import as_data
@@ -111,8 +112,8 @@ def command(
     if certificate_file is not None and until is not None:
         raise InputError("a port on its way gets no certificate", mend="leave out --until, or --certificate")
     for file in (result_file, certificate_file):
-        if file is not None and not Path(file).parent.is_dir():  # at once, not after a minute
-            raise InputError(f"no folder {Path(file).parent}", mend="make it first, or write elsewhere")
+        if file is not None:
+            require_folder(Path(file))
     how = _campaign.how(scheduler, workers, resume)
     chosen = select(only or ("layer.isolated",) if by_block else only, skip, CHECKS)
     chosen = up_to(until, chosen) if until is not None else chosen

@@ -66,7 +66,7 @@ def _report(reading: "Reading") -> dict[str, Any]:
         "blocks": config.blocks,
         "skipped": config.skipped,
         "parameters": parameters,
-        "parameters_left_out": sum(tensor.numel() for tensor in checkpoint.tensors.values()) - parameters,
+        "parameters_left_out": checkpoint.parameters - parameters,
         "layer_0_unused": sorted(LAYER_0_UNUSED & checkpoint.tensors.keys()),
         "notes": list(checkpoint.notes),
         "fingerprint": None if reading.errors else checkpoint.fingerprint(),

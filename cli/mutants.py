@@ -51,6 +51,7 @@ def score(
     from ..conformance.scoring import PROCESSES
     from ..conformance.scoring import score as run
     from ..errors import InputError
+    from ..files import require_folder
     from ..reports.mutants import matrix_as_json, print_matrix, write_matrix
     from ..vocabulary import find_vocabulary
 
@@ -63,8 +64,8 @@ def score(
         find_vocabulary()  # which they need, and which may not be there
     if not chosen and not tokenizers:
         raise InputError(f"no mutant {only[0]!r}", expected="an id, or a glob like wkv7.*", mend="gander mutants list")
-    if page and not Path(page).parent.is_dir():  # at once, not after ten minutes
-        raise InputError(f"no folder {Path(page).parent}", mend="make it first, or write elsewhere")
+    if page:
+        require_folder(Path(page))
     how = _campaign.how(scheduler, workers, resume, processes=PROCESSES)
     columns = MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:

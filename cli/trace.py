@@ -40,14 +40,14 @@ def command(
     from ..conformance.mode import Mode
     from ..conformance.tracing import check_start, trace
     from ..errors import InputError
+    from ..files import require_folder
     from ..golden import open_model
     from ..traces import parse_attention, parse_path, parse_tokens, write
 
     target = Path(out)
     if target.exists() and not force:
         raise InputError(f"{target} exists already", mend="--force overwrites it")
-    if not target.parent.is_dir():
-        raise InputError(f"no folder {target.parent}", mend="make it first, or write elsewhere")
+    require_folder(target)
     mode = Mode(parse_attention(attention), quantize)
     make = engine_factory(engine, dtype=dtype, mode=mode, timeout=timeout)
     with progress("reading") as report_progress:

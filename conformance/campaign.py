@@ -179,8 +179,8 @@ def _read(path: Path, begun: Mapping[str, Any]) -> dict[str, Result]:
         header = json.loads(first)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:  # no line, no JSON, no UTF-8
-        header = error
+    except ValueError:  # no line, no JSON, no UTF-8
+        header, lines = None, []
     expected = "a file that --resume began"
     if not isinstance(header, dict) or header.get("schema") != SCHEMA:
         raise InputError(f"{path} is no campaign to resume", expected=expected, mend="name a new file")

@@ -58,11 +58,6 @@ class Context:
                 mend=f"--attention capped:length={LENGTH + CACHED},full=refuse",
             )
 
-    @cached_property
-    def parameters(self) -> int:
-        """How many numbers the model has."""
-        return sum(tensor.numel() for tensor in self.checkpoint.tensors.values())
-
     @property
     def required(self) -> frozenset[str]:
         """The capabilities without which the engine cannot run this model in this mode."""
@@ -72,7 +67,7 @@ class Context:
     @cached_property
     def large(self) -> bool:
         """Whether a token costs so much that checks must do with fewer of them."""
-        return self.parameters > LARGE
+        return self.checkpoint.parameters > LARGE
 
     @cached_property
     def tokens(self) -> tuple[int, ...]:

@@ -186,7 +186,7 @@ def diagnose(
         return Diagnosis(None, (), (), agrees=True)
     least = AGREES if most > AGREES else AS_GOOD
     where, token, head = _first(whole, [name for name in whole.right if whole.unexplained.get(name, 0) > least])
-    if sum(tensor.numel() for tensor in checkpoint.tensors.values()) > LARGE:
+    if checkpoint.parameters > LARGE:
         whole = _one_block(whole, where)
     able = [mutant for mutant in mutants if possible(mutant, mode)]
 

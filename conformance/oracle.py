@@ -178,8 +178,7 @@ class Oracle:
     def _of(self, system: System) -> Mapping[str, Array]:
         if system not in self._weights:
             widened = _Widened(self._checkpoint, system, quantized=self._mode.quantize)
-            parameters = sum(tensor.numel() for tensor in self._checkpoint.tensors.values())
-            few = parameters <= KEPT and not self._checkpoint.whole
+            few = self._checkpoint.parameters <= KEPT and not self._checkpoint.whole
             self._weights[system] = dict(widened) if few else widened
         return self._weights[system]
 

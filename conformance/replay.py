@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from ..checkpoint import Checkpoint, Config
 from ..errors import InputError, nearest
-from ..files import whole
+from ..files import read_object, whole
 from ..golden import NAMES
 from ..traces import check_tokens, parse_attention, path_name
 from .cases import COMPARE, MADE, Case, Model, source_of
@@ -59,20 +59,7 @@ def write_replay(replay: Replay, folder: Path) -> Path:
 
 def read_replay(path: Path) -> Replay:
     """The failure that a file describes. InputError says what is wrong with a file that describes none."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}", expected=MADE_BY) from error
-    except ValueError as error:  # JSON's own, and UTF-8's
-        raise InputError(f"{path} is not JSON: {error}", expected=f"the whole of {MADE_BY}") from error
-    schema = data.get("schema") if isinstance(data, dict) else None
-    if schema != SCHEMA:
-        known = isinstance(schema, str) and schema.startswith("gander.replay/")
-        raise InputError(
-            f"{path} has the schema {schema!r}" if known else f"{path} is no replay file",
-            expected=f"{SCHEMA!r}, which this gander writes" if known else MADE_BY,
-            mend="use the gander that wrote it" if known else "",
-        )
+    data = read_object(path, SCHEMA, what="replay file", made_by=MADE_BY)
     try:
         return _from_data(data)
     except _Wrong as wrong:

@@ -1,5 +1,6 @@
 """Runs the checks on an engine, model after model, and never stops at the first fault."""
 
+import os
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
@@ -35,6 +36,7 @@ __all__ = [
     "opened",
     "run",
     "run_case",
+    "threads_for",
 ]
 
 Progress = Callable[[str], None]
@@ -180,7 +182,16 @@ def askable(
 
 def one_thread_if_small(context: Context) -> AbstractContextManager[object]:
     """One thread for a model that is too small for a second."""
-    return threadpool_limits(1 if context.parameters < SMALL else None)
+    return threadpool_limits(1 if _is_small(context.checkpoint) else None)
+
+
+def threads_for(checkpoint: Checkpoint) -> int:
+    """The same for an engine with threads of its own: how many it takes unless it is told."""
+    return 1 if _is_small(checkpoint) else os.cpu_count() or 1
+
+
+def _is_small(checkpoint: Checkpoint) -> bool:
+    return checkpoint.parameters < SMALL
 
 
 def _named(progress: Progress, model: str, text: str) -> None:

@@ -31,7 +31,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, window: int | None = None) -> Tensor
 
 def attend_all(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """The same for a single query, which sees every key."""
-    # While a single token is decoded, torch has one thread and numpy's pool multiplies, as in ops.linear.
+    # While a single token goes through compiled loops torch has one thread, and numpy's pool multiplies faster.
     if q.is_cpu and q.dtype == torch.float32 and torch.get_num_threads() == 1:
         return torch.from_numpy(_attend_all(*(x.numpy() for x in (q, k, v))))
     return _sdpa(q, k, v)

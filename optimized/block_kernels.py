@@ -8,21 +8,10 @@ import numpy as np
 import numpy.typing as npt
 from numba import prange
 
-from .kernels import (
-    Factor,
-    Floats,
-    Matrix,
-    Values,
-    Wide,
-    as_float,
-    compiled,
-    compiled_for_threads,
-    compiled_sums,
-    factor,
-    part_of,
-)
+from .compiled import Floats, Matrix, Values
+from .kernels import Factor, Wide, as_float, compiled, compiled_for_threads, compiled_sums, factor, part_of
 
-__all__ = ["SHOWN", "VECTORS", "block_step", "recur", "shifted_inputs", "squared_relu"]
+__all__ = ["SHOWN", "VECTORS", "block_step", "recur", "shifted_inputs"]
 
 Lengths = npt.NDArray[np.int64]
 
@@ -100,13 +89,6 @@ def _add(x: Floats, y: Floats, total: Floats) -> None:
 
 
 @compiled
-def _square_relu(x: Floats) -> None:
-    """x becomes relu(x)²; NaN stays NaN."""
-    for c in range(len(x)):
-        x[c] = np.float32(0) if x[c] < 0 else x[c] * x[c]
-
-
-@compiled
 def _gathered(rows: Floats, shown: int) -> Floats:
     """One value of every sequence, (B, D)."""
     x = np.empty((len(rows), rows.shape[2]), np.float32)
@@ -177,12 +159,8 @@ def _head(h: int, first: Floats, vectors: Floats, S: Floats, rows: Floats, eps: 
             seen += row[j] * r[j]
         y[i] = seen
     _norm(y, vectors[LN_X, start:stop], vectors[LN_X_B, start:stop], eps, rows[NORM, start:stop])
-    norm, bonus, g, gated = (
-        rows[NORM, start:stop],
-        rows[BONUS, start:stop],
-        rows[G, start:stop],
-        rows[GATED, start:stop],
-    )
+    norm, bonus = rows[NORM, start:stop], rows[BONUS, start:stop]
+    g, gated = rows[G, start:stop], rows[GATED, start:stop]
     for c in range(N):
         bonus[c] = read * v[c]
         gated[c] = (norm[c] + bonus[c]) * g[c]
@@ -308,7 +286,8 @@ def _block_step(
     xk, scales = factor(_gathered(rows, FX), ffn_key[0])
     _project(xk, scales, *ffn_key, ffn_k, parts)
     for b in range(B):
-        _square_relu(ffn_k[b])
+        for c in range(ffn_k.shape[1]):
+            ffn_k[b, c] = np.float32(0) if ffn_k[b, c] < 0 else ffn_k[b, c] * ffn_k[b, c]  # NaN stays NaN
     hidden, scales = factor(ffn_k, ffn_value[0])
     _project(hidden, scales, *ffn_value, wide, parts)
     _scattered(wide, rows, FFN)
@@ -362,10 +341,3 @@ def recur(
                 if shown.size > 0:
                     for i in range(R, GATED + 1):
                         _copy(rows[i, start:stop], shown[b, t, i, start:stop])
-
-
-@compiled_for_threads
-def squared_relu(x: Floats) -> None:
-    """x (rows, F) becomes relu(x)²."""
-    for t in prange(len(x)):
-        _square_relu(x[t])

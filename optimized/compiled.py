@@ -12,9 +12,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-__all__ = ["NO_SCALE", "Floats", "Matrix", "Values", "block_kernels", "kernels", "set_threads", "values_of"]
+__all__ = [
+    *("Codes", "Floats", "Matrix", "Sums", "Values"),
+    *("NO_SCALE", "block_kernels", "kernels", "set_threads", "values_of"),
+]
 
 Floats = npt.NDArray[np.float32]
+Codes = npt.NDArray[np.int8]
+Sums = npt.NDArray[np.int32]  # of products of codes
 Values = npt.NDArray[Any]  # a matrix [out, in]: floats, their bits, or codes
 Matrix = tuple[Values, Floats]  # and, of codes, a scale for each row; a plain tuple, which numba tells apart faster
 

@@ -143,7 +143,7 @@ class Engine:
         if not _whole(threads) or threads < 1:
             raise InputError(f"{threads!r} threads", expected="a whole number from 1 on")
         torch.set_num_threads(int(threads))
-        threadpool_limits(int(threads), user_api="blas")  # numpy's, which multiplies float32 matrices on the CPU
+        threadpool_limits(int(threads), user_api="blas")  # numpy's, of attention and of a step of a small model
 
     @torch.inference_mode()
     @np.errstate(all="ignore")

@@ -7,21 +7,17 @@ float32 input.
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ..errors import InputError
-from .compiled import Floats, kernels
+from .compiled import Codes, Floats, Sums, kernels
 
 __all__ = ["Int8", "linear", "quantise_rows", "quantise_vector"]
 
 FEW = 32  # rows up to which the loops over codes are faster than float32 products of them
 EXACT = 1024  # products of two codes whose every sum float32 holds exactly: 1024 · 127² < 2²⁴
 TILE = 128  # rows of codes that are widened at a time: half a megabyte, which the cache keeps
-
-Codes = npt.NDArray[np.int8]
-Sums = npt.NDArray[np.int32]
 
 
 class Int8(NamedTuple):

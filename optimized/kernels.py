@@ -17,6 +17,7 @@ from numba import njit, prange, types
 from numba.extending import intrinsic, overload
 
 from . import code_dots
+from .compiled import Codes, Floats, Sums, Values
 
 __all__ = [
     *("Codes", "Factor", "Floats", "Matrix", "Sums", "Values", "Wide"),
@@ -33,12 +34,7 @@ __all__ = [
     ),
 ]
 
-Codes = npt.NDArray[np.int8]
 Wide = npt.NDArray[np.int16]  # codes, as the processor multiplies them
-Sums = npt.NDArray[np.int32]
-Floats = npt.NDArray[np.float32]
-Values = npt.NDArray[Any]  # a matrix (out, in): floats, their bits, or codes
-Matrix = tuple[Values, Floats]  # values, and of codes a scale (out): floats have none of it
 Factor = tuple[Floats | Wide, Floats]  # what is multiplied with it: rows (B, in), floats or codes, and a scale for each
 
 compiled = njit(cache=True, nogil=True, error_model="numpy")  # division is IEEE's, without Python's exception

@@ -51,15 +51,15 @@ def forward(
     x = see("emb", weights.emb[tokens])  # (B, T, D)
     for block, p in weights.blocks.items():
         see, i = tap(f"{block}."), int(block.partition(".")[2])
-        if T == 1 and "packed" in p:
-            x, first = block_step(x, first, p["packed"], state.block(i), config=config, see=see)
-            continue
-        if weights.in_passages and block.startswith("blocks."):
-            x, first = block_passage(x, first, p, state.block(i), lengths=ends, config=config, see=see)
-            continue
         if block.startswith("moba."):
             mine = state.moba_x[i], state.caches[i]
             x = attention_block(x, p, *mine, config=config, policy=attention, lengths=ends, see=see)
+            continue
+        if weights.compiled and T == 1:
+            x, first = block_step(x, first, p["packed"], state.block(i), config=config, see=see)
+            continue
+        if weights.in_passages:
+            x, first = block_passage(x, first, p, state.block(i), lengths=ends, config=config, see=see)
             continue
 
         # Time mix

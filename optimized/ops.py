@@ -97,7 +97,7 @@ def gate_correction(norm: Tensor, bonus: Tensor, g: Tensor) -> Tensor:
 
 def channel_mix_key(xk: Tensor, key: Weight) -> Tensor:
     """relu(xk W_key)². xk (..., D), key (D, F) → (..., F)."""
-    return torch.relu(linear(xk, key)).square()
+    return torch.relu_(linear(xk, key)).square_()  # in place: there is no larger value
 
 
 def channel_mix(xk: Tensor, key: Weight, value: Weight) -> Tensor:

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from ..checkpoint import Config
+from . import ops
 from .compiled import block_kernels
-from .products import product
-from .step import PER_HEAD
+from .step import show
 from .tap import Tap, unseen
 
 __all__ = ["block_passage"]
@@ -42,41 +42,38 @@ def block_passage(
         previous.copy_(u[ends])
         return u, mixed
 
-    def through(x: Tensor, name: str) -> Tensor:
-        return product(x.view(B * T, -1), p[name])  # (B · T, out)
-
     # Time mix
     x_in = x.float().contiguous()
     u, mixed = shifted(x_in, att_x, loops.LN1, loops.X_R, 6)
     xr, xw, xk, xv, xa, xg = mixed
-    r, k, v = (through(x, f"att.{name}.weight") for x, name in ((xr, "receptance"), (xk, "key"), (xv, "value")))
-    lora = {"w": through(xw, "att.w1").tanh_(), "a": through(xa, "att.a1"), "g": through(xg, "att.g1").sigmoid_()}
-    w, a, g = (through(hidden, f"att.{name}2") for name, hidden in lora.items())
-    lean = torch.zeros_like(v) if first is None else through(through(xv, "att.v1"), "att.v2")  # of layer 0, never asked
-    inputs = torch.stack([r, k, v, w, a, lean, g]).view(7, B, T, D)
-    first = inputs[2] if first is None else first
-    shown = torch.empty(B, T, len(loops.SHOWN) if see is not unseen else 0, D)
+    r, k, v = (ops.linear(x, p[f"att.{name}.weight"]) for x, name in ((xr, "receptance"), (xk, "key"), (xv, "value")))
+    w = ops.lora(xw, p["att.w1"], p["att.w2"], torch.tanh)
+    a = ops.lora(xa, p["att.a1"], p["att.a2"])
+    lean = torch.zeros_like(v) if first is None else ops.lora(xv, p["att.v1"], p["att.v2"])  # of layer 0, never asked
+    g = ops.gate(xg, p["att.g1"], p["att.g2"])
+    first = v if first is None else first
+    inputs = torch.stack([r, k, v, w, a, lean, g])
+    rows = torch.empty(B, T, len(loops.SHOWN) if see is not unseen else 0, D)
     gated = torch.zeros(B, T, D)
     eps = np.float32(config.group_norm_eps)
-    ends_at = np.array(lengths)
-    loops.recur(inputs.numpy(), first.numpy(), vectors, S.numpy(), ends_at, eps, gated.numpy(), shown.numpy())
-    att_out = through(gated, "att.output.weight").view(B, T, D)
+    loops.recur(inputs.numpy(), first.numpy(), vectors, S.numpy(), np.array(lengths), eps, gated.numpy(), rows.numpy())
+    att_out = ops.linear(gated, p["att.output.weight"])
     mid = x_in + att_out
 
     # Channel mix
-    ffn_in, mixed = shifted(mid, ffn_x, loops.LN2, loops.FFN_X_K, 1)
-    ffn_k = through(mixed[0], "ffn.key.weight")  # (B · T, F)
-    loops.squared_relu(ffn_k.numpy())
-    ffn_out = through(ffn_k, "ffn.value.weight").view(B, T, D)
+    ffn_in, (ffn_xk,) = shifted(mid, ffn_x, loops.LN2, loops.FFN_X_K, 1)
+    ffn_k = ops.channel_mix_key(ffn_xk, p["ffn.key.weight"])  # (B, T, F)
+    ffn_out = ops.linear(ffn_k, p["ffn.value.weight"])
     out = (mid + ffn_out).to(x.dtype)
 
-    if see is not unseen:
-        beside = {"att.in": u, **dict(zip(loops.SHOWN[1:7], (xr, xw, xk, xv, xa, xg), strict=True)), "att.out": att_out}
-        beside |= {"mid": mid, "ffn.in": ffn_in, "ffn.xk": mixed[0], "ffn.out": ffn_out, "out": out}
-        heads = B, T, config.heads, config.head_size
-        for i, name in enumerate(loops.SHOWN):
-            if name == "ffn.out":
-                see("ffn.k", ffn_k.view(B, T, -1))
-            value = beside[name] if name in beside else shown[:, :, i]
-            see(name, value.view(heads) if name in PER_HEAD else value)
+    show(
+        see,
+        config,
+        rows,
+        {
+            **{"att.in": u, "att.xr": xr, "att.xw": xw, "att.xk": xk, "att.xv": xv, "att.xa": xa, "att.xg": xg},
+            **{"att.out": att_out, "mid": mid},
+            **{"ffn.in": ffn_in, "ffn.xk": ffn_xk, "ffn.k": ffn_k, "ffn.out": ffn_out, "out": out},
+        },
+    )
     return out, first

@@ -1,5 +1,6 @@
 """Rows times a matrix, in whatever format the matrix is kept."""
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ from torch import Tensor
 from . import int8
 from .compiled import NO_SCALE, kernels, values_of
 
-__all__ = ["Stored", "Weight", "multiplies", "product"]
+__all__ = ["Stored", "Weight", "multiplies_16_bits", "product"]
 
 FEW = 8  # rows up to which the compiled loops are faster than a library's product
 TILE = 1 << 20  # elements of a 16-bit matrix that are widened at a time: four megabytes, which the cache keeps
@@ -32,7 +33,7 @@ def product(x: Tensor, weight: Weight) -> Tensor:
         return x @ weight.to(x.dtype)
     if len(x) <= FEW:
         return _few_rows(x, weight.values)
-    if weight.values.dtype == torch.float32 or multiplies(weight.values.dtype):
+    if weight.values.dtype == torch.float32 or multiplies_16_bits(weight.values.dtype):
         return x @ weight.values.T.to(x.dtype)
     return _many_rows(x, weight.values)
 
@@ -55,9 +56,12 @@ def _many_rows(x: Tensor, stored: Tensor) -> Tensor:
     return y.to(x.dtype)
 
 
-def multiplies(dtype: torch.dtype) -> bool:
-    """Whether this processor multiplies 16-bit floats of that kind: where not, torch takes many times as long for their
-    products as for float32's."""
-    tests = ("_is_avx512_bf16_supported", "_is_amx_tile_supported", "_is_amx_fp16_supported")
-    known = tests[:2] if dtype == torch.bfloat16 else tests[2:]
-    return any(getattr(torch.cpu, test, bool)() for test in known)
+@cache
+def multiplies_16_bits(dtype: torch.dtype) -> bool:
+    """Whether it is of 16 bits, and this processor multiplies such floats: where not, torch takes many times as long
+    for their products as for float32's."""
+    tests = {
+        torch.bfloat16: ("_is_avx512_bf16_supported", "_is_amx_tile_supported"),
+        torch.float16: ("_is_amx_fp16_supported",),
+    }
+    return any(getattr(torch.cpu, test, bool)() for test in tests.get(dtype, ()))

@@ -13,7 +13,7 @@ from .int8 import Int8
 from .products import Stored
 from .tap import Tap, unseen
 
-__all__ = ["Packed", "block_step", "pack"]
+__all__ = ["Packed", "block_step", "pack", "show"]
 
 LORAS = "wavg"
 PER_HEAD = frozenset(f"att.{name}" for name in ("r", "w", "k", "v", "a", "kk", "k_mod", "v_mix", "wkv"))
@@ -64,9 +64,8 @@ def block_step(
     """x (B, 1, D) after the block, and layer 0's v in float32. The states att_x, S and ffn_x of B sequences advance in
     place. Inside everything is float32; x comes and goes in the model's dtype."""
     loops = block_kernels()
-    shown = loops.SHOWN
     B = len(x)
-    rows, ffn_k = np.empty((B, len(shown), config.width), np.float32), np.empty((B, config.ffn), np.float32)
+    rows, ffn_k = np.empty((B, len(loops.SHOWN), config.width), np.float32), np.empty((B, config.ffn), np.float32)
     before = x[:, 0].float().numpy()
     loops.block_step(
         before,
@@ -80,11 +79,18 @@ def block_step(
     )
     values = torch.from_numpy(rows)[:, None]  # (B, 1, ROWS, D)
     out = values[:, :, loops.OUT].to(x.dtype)
-    if see is not unseen:
-        heads = B, 1, config.heads, config.head_size
-        for i, name in enumerate(shown[:-1]):
-            if name == "ffn.out":
-                see("ffn.k", torch.from_numpy(ffn_k)[:, None])
-            see(name, values[:, :, i].view(heads) if name in PER_HEAD else values[:, :, i])
-        see("out", out)
+    show(see, config, values, {"ffn.k": torch.from_numpy(ffn_k)[:, None], "out": out})
     return out, values[:, :, loops.V] if first is None else first
+
+
+def show(see: Tap, config: Config, rows: Tensor, beside: Mapping[str, Tensor]) -> None:
+    """Every value of a block in the order of execution, if anybody looks: those `beside`, the others from rows
+    (B, T, ROWS, D)."""
+    if see is unseen:
+        return
+    heads = *rows.shape[:2], config.heads, config.head_size
+    for i, name in enumerate(block_kernels().SHOWN):
+        if name == "ffn.out":
+            see("ffn.k", beside["ffn.k"])
+        value = beside[name] if name in beside else rows[:, :, i]
+        see(name, value.view(heads) if name in PER_HEAD else value)

@@ -11,7 +11,7 @@ from ..checkpoint.model import squeezed, used
 from ..errors import InputError
 from .int8 import quantise_rows
 from .ops import embedding
-from .products import Stored, Weight, multiplies
+from .products import Stored, Weight, multiplies_16_bits
 from .step import pack
 
 LARGE = 10_000_000  # parameters from which single tokens are worth the half minute that compiling takes, once a machine
@@ -27,11 +27,15 @@ class Weights:
 
     config: Config
     compiled: bool  # whether the compiled loops take single tokens
-    in_passages: bool  # and many tokens
     emb: Tensor  # (V, D), ln0 folded in
     blocks: dict[str, dict[str, Any]]  # by block, in execution order: official names without it and its dot
     ln_out: tuple[Tensor, Tensor]  # weight and bias
     head: Weight  # (D, V)
+
+    @property
+    def in_passages(self) -> bool:
+        """Whether they take many tokens too: not where the processor has products of 16 bits, which torch uses."""
+        return self.compiled and not multiplies_16_bits(self.emb.dtype)
 
 
 def prepare(
@@ -44,7 +48,7 @@ def prepare(
 ) -> Weights:
     config = checkpoint.config
     if compiled is None:
-        large = sum(tensor.numel() for tensor in checkpoint.tensors.values()) >= LARGE
+        large = checkpoint.parameters >= LARGE
         compiled = device.type == "cpu" and (quantize or large)
     tensors: dict[str, Any] = {}
     for name, tensor in checkpoint.tensors.items():
@@ -60,7 +64,6 @@ def prepare(
     return Weights(
         config=config,
         compiled=compiled,
-        in_passages=compiled and (dtype == torch.float32 or not multiplies(dtype)),
         emb=embedding(emb, tensors["blocks.0.ln0.weight"], tensors["blocks.0.ln0.bias"], eps),
         blocks={block: _block(tensors, f"{block}.", config, compiled) for block in config.blocks},
         ln_out=(tensors["ln_out.weight"], tensors["ln_out.bias"]),

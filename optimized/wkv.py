@@ -45,7 +45,7 @@ def wkv7(
         k, v, kk, b = (torch.where(there, x, 0) for x in (k, v, kk, b))
     if r.shape[1] > 1:
         y = _chunked(r, w, k, v, kk, b, S, chunk)
-    elif S.is_cpu:  # as numpy views: torch would wake a thread pool, and numpy's own is about to be used
+    elif S.is_cpu:  # as numpy views, whose small operations cost less than torch's
         y = torch.from_numpy(_step(*(x.numpy() for x in (r, w, k, v, kk, b, S))))
     else:
         y = _step(r, w, k, v, kk, b, S)

@@ -13,7 +13,7 @@ from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, overrid
 
 from ..conformance.results import CheckResult, Finding, ModelReport, Report, Status, replay
 from ..errors import InputError
-from ..files import output
+from ..files import output, read_object
 
 __all__ = ["SCHEMA", "as_data", "read_result", "report_as_json", "write_result"]
 
@@ -96,20 +96,7 @@ def write_result(report: Report, path: Path) -> None:
 
 def read_result(path: Path) -> Report:
     """A report that was saved. InputError says what is wrong with a file that holds none, or not the one it was."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}", expected=MADE_BY) from error
-    except (ValueError, RecursionError) as error:  # JSON's own, and UTF-8's
-        raise InputError(f"{path} is not JSON: {error}", expected=f"the whole of {MADE_BY}") from error
-    schema = data.get("schema") if isinstance(data, dict) else None
-    if schema != SCHEMA:
-        known = isinstance(schema, str) and schema.startswith("gander.result/")
-        raise InputError(
-            f"{path} has the schema {schema!r}" if known else f"{path} is no saved result",
-            expected=f"{SCHEMA!r}, which this gander writes" if known else MADE_BY,
-            mend="use the gander that wrote it" if known else "",
-        )
+    data = read_object(path, SCHEMA, what="saved result", made_by=MADE_BY)
     try:
         report = CONVERTER.structure(data, Report)
         written = json.loads(report_as_json(report))

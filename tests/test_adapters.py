@@ -2,25 +2,19 @@
 
 import ctypes
 import importlib
-import importlib.util
 import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from installed import needs
 
 from gander.conformance.adapters import ENGINES
 from gander.conformance.adapters.factory import engine_factory
 from gander.errors import InputError
 from gander.optimized import Tokenizer
 from gander.vocabulary import find_vocabulary
-
-
-def needs(*modules: str) -> pytest.MarkDecorator:
-    absent = [module for module in modules if importlib.util.find_spec(module) is None]
-    return pytest.mark.skipif(bool(absent), reason=f"{', '.join(absent)} is not installed")
-
 
 RWKV = pytest.param("rwkv", marks=needs("rwkv"))
 HF = pytest.param("hf", marks=needs("rwkv7_hf", "transformers"))

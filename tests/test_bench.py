@@ -25,6 +25,7 @@ from gander.benchmarks.inputs import Inputs
 from gander.benchmarks.measure import measure
 from gander.benchmarks.proof import Proof, Wrong
 from gander.benchmarks.rows import ROWS, Entry, Goal, Row
+from gander.benchmarks.runners import Optimized
 from gander.benchmarks.table import BEGIN, END, lines, write_page
 from gander.errors import InputError
 
@@ -68,6 +69,17 @@ def test_a_wrong_engine_is_not_timed(field: Field) -> None:
     row = Row("wrong", "", "tokens", (entry_of("Forgetful"),))
     with pytest.raises(Wrong, match=r"Forgetful: token 17: logits are off the reference's by .* bound"):
         measure(row, field, Never(), blocks=1)
+
+
+def test_of_a_prompt_the_fast_engine_is_asked_for_what_its_peers_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The logits of the last token, not those of all."""
+    runner = Optimized(STEP, "float32")
+
+    def forward(*_: Any) -> None:
+        raise AssertionError("all logits are made")
+
+    monkeypatch.setattr(runner.engine, "forward", forward)
+    assert runner.work("prefill", 5).run().shape == (1, runner.vocab)
 
 
 def test_an_engine_that_raises_is_not_timed(field: Field) -> None:
@@ -184,7 +196,7 @@ def run_of(row: str, seconds: dict[str, float], **more: Any) -> dict[str, Any]:
         for entry in ROWS[row].entries
         if entry.label in seconds
     ]
-    info = {"row": row, "load": 0.1, "logits": "all", "limit": None, "entries": entries, "left_out": {}, **more}
+    info = {"row": row, "load": 0.1, "limit": None, "entries": entries, "left_out": {}, **more}
     machine = {"machine": "x86_64", "cpu": {"brand_raw": "A processor", "count": 2}}
     return {
         "benchmarks": [{"extra_info": info}],

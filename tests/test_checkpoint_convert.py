@@ -1,5 +1,7 @@
 """Checkpoints: conversion keeps every bit, and what it cannot keep is refused or told."""
 
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made import NARROW, WIDE, Run, Tensors, assert_same_bits, model, save
 
-from gander.checkpoint import Config, convert, load, write
+from gander.checkpoint import Config, convert, load, write, write_gguf, write_onnx
 from gander.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -163,3 +165,12 @@ def test_impossible_targets(tmp_path: Path, scheme: str, name: str, message: str
     with pytest.raises(InputError, match=message):
         write(model(), tmp_path / name, scheme)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("package", "write_as"), [("gguf", write_gguf), ("onnx", write_onnx)])
+def test_without_the_package_one_line_says_what_to_install(
+    package: str, write_as: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)  # its import is a ModuleNotFoundError
+    with pytest.raises(InputError, match=rf"needs the PyPI package {package}\n  to mend:  pip install"):
+        write_as(model(), tmp_path / f"m.{package}")

@@ -3,12 +3,13 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from gander.checkpoint import write
+from gander.checkpoint import load, write
 from gander.errors import InputError
 from gander.golden import open_model
 from gander.optimized import Engine, products
@@ -94,19 +95,20 @@ def test_nan_goes_through() -> None:
         assert np.isnan(engine.forward(tokens, engine.initial_state())).all(axis=1).any()
 
 
-def test_a_matrix_is_not_copied(tmp_path) -> None:
-    """Of a file in the engine's dtype, the projections are those that are mapped."""
-    from gander.checkpoint import load
-
-    write(open_model("golden:narrow"), tmp_path / "m.safetensors", "official")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_matrix_is_not_copied(dtype: torch.dtype, tmp_path: Path) -> None:
+    """Of a file in the engine's dtype, the projections are those that are mapped; and the step reads the same."""
+    model = open_model("golden:narrow")
+    tensors = {name: tensor.to(dtype) for name, tensor in model.tensors.items()}
+    write(replace(model, tensors=tensors), tmp_path / "m.safetensors", "official")
     checkpoint = load(tmp_path / "m.safetensors")
-    engine = Engine(compiled=True)
+    engine = Engine(dtype=str(dtype).removeprefix("torch."), compiled=True)
     engine.load(checkpoint)
-    tensors, p = checkpoint.tensors, engine._weights.blocks["blocks.1"]
-    for name in ("att.receptance.weight", "att.output.weight", "ffn.key.weight", "ffn.value.weight"):
-        stored = tensors[f"blocks.1.{name}"]
-        if stored.dtype == torch.float32:
-            assert p[name].values.data_ptr() == stored.data_ptr()
+    p = engine._weights.blocks["blocks.1"]
+    for name in ("att.receptance", "att.key", "att.value", "att.output", "ffn.key", "ffn.value"):
+        stored = checkpoint.tensors[f"blocks.1.{name}.weight"]
+        assert p[f"{name}.weight"].values.data_ptr() == stored.data_ptr()
+    assert p["packed"].output[0].ctypes.data == checkpoint.tensors["blocks.1.att.output.weight"].data_ptr()
 
 
 def test_small_models_do_without() -> None:

@@ -1,20 +1,15 @@
 """examples/dump_*.py: what real runs of llama.cpp and of rwkv7-hf dump is matched by the proposed map, unedited."""
 
-import importlib.util
 import json
 import runpy
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from installed import needs
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 TOKENS = "3,511,7,7,300,12,45"
-
-
-def needs(*modules: str) -> pytest.MarkDecorator:
-    absent = [module for module in modules if importlib.util.find_spec(module) is None]
-    return pytest.mark.skipif(bool(absent), reason=f"{', '.join(absent)} is not installed")
 
 
 @pytest.fixture

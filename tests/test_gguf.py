@@ -1,6 +1,5 @@
 """GGUF: what the file holds, read back by the gguf package, and what is refused."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -199,12 +198,6 @@ def test_a_number_beyond_f16_is_refused_and_nothing_stays(tmp_path: Path) -> Non
         write_gguf(large, tmp_path / "m.gguf", dtype="f16")
     assert list(tmp_path.iterdir()) == []
     write_gguf(large, tmp_path / "m.gguf", dtype="q8_0")
-
-
-def test_without_the_package_one_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "gguf", None)  # its import is a ModuleNotFoundError
-    with pytest.raises(InputError, match=r"needs the PyPI package gguf\n  to mend:  pip install"):
-        write_gguf(model(), tmp_path / "m.gguf")
 
 
 def test_the_command(tmp_path: Path, gander: Callable) -> None:

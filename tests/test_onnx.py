@@ -1,7 +1,6 @@
 """ONNX: what the graph takes and gives, what is refused; and the graph as an engine, right and broken."""
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -84,12 +83,6 @@ def test_a_model_beyond_one_file_is_refused(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(InputError, match=r"the model has 0\.0 GiB in float32\n  expected: 2 GiB at most"):
         write_onnx(model(), tmp_path / "m.onnx")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_without_the_package_one_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "onnx", None)  # its import is a ModuleNotFoundError
-    with pytest.raises(InputError, match=r"needs the PyPI package onnx\n  to mend:  pip install"):
-        write_onnx(model(), tmp_path / "m.onnx")
 
 
 def test_the_command(tmp_path: Path, gander: Callable) -> None:

@@ -277,6 +277,30 @@ def test_taps_are_copies_and_cost_nothing_when_not_asked(monkeypatch):
     assert logits.any()
 
 
+def test_a_long_text_goes_through_in_slabs(monkeypatch):
+    """As by calls of so many tokens; but for one call that shows its taps, whose values belong together."""
+    fast, text = loaded(), tokens(9)
+    calls, whole = fast.initial_state(), fast.initial_state()
+    want = np.concatenate([fast.forward(text[at : at + 4], calls) for at in (0, 4, 8)])
+    monkeypatch.setattr(engine, "SLAB", 4)
+    np.testing.assert_array_equal(fast.forward(text, whole), want)
+    last = fast.initial_state()
+    np.testing.assert_array_equal(fast.prefill(text, last), want[-1])
+    for state in (whole, last):
+        for name, value in fast.export_state(calls).items():
+            np.testing.assert_array_equal(fast.export_state(state)[name], value)
+    taps = {}
+    fast.forward(text, fast.initial_state(), taps=taps)
+    assert len(taps["blocks.0.att.in"]) == 9
+
+
+def test_prefill_refuses_what_forward_refuses():
+    fast = loaded()
+    for text in ([], [97], [0, -1]):
+        with pytest.raises(InputError):
+            fast.prefill(text, fast.initial_state())
+
+
 def test_layer_0_may_hold_tensors_that_nobody_reads():
     model, fast, more = checkpoint(), loaded(), Engine()
     extra = {"blocks.0.att.v0": torch.full((1, 1, model.config.width), torch.nan)}

@@ -12,6 +12,7 @@ from roundoff import ROUNDOFF, ROUNDOFFS, H, N, close
 from gander.checkpoint import Checkpoint, Config, shapes
 from gander.errors import InputError
 from gander.optimized import Engine
+from gander.optimized import engine as optimized_engine
 from gander.traces import Capped, Dense, Memory, Moba, Package, state_tensors, taps
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -256,3 +257,14 @@ def test_a_policy_does_nothing_to_a_model_without_attention(policy):
     got, state = run(other, tokens(9), [8, 1])
     np.testing.assert_array_equal(got, run(plain, tokens(9), [8, 1])[0])
     equal_states(other.export_state(other.import_state(other.export_state(state))), other.export_state(state))
+
+
+@pytest.mark.parametrize("attention", [Dense(), Moba(chunk=4, top_k=2), Package(chunk=4, top_k=2, short=8)], ids=str)
+def test_only_a_policy_that_looks_at_calls_is_not_cut_into_slabs(attention, monkeypatch):
+    """A call of `package` is one call however long; of the others it does not matter where they end."""
+    engine, text = loaded(attention), np.random.default_rng(3).integers(0, 97, 21).tolist()
+    seen, forward = [], optimized_engine.forward
+    monkeypatch.setattr(optimized_engine, "ATTENTION_SLAB", 8)
+    monkeypatch.setattr(optimized_engine, "forward", lambda *a, **k: seen.append(a[1].shape[1]) or forward(*a, **k))
+    engine.forward(text, engine.initial_state())
+    assert seen == ([21] if isinstance(attention, Package) else [8, 8, 5])

@@ -1,11 +1,11 @@
 """The reference against witnesses that share no code with it: PyPI `rwkv`, and logits that rwkv.cpp recorded."""
 
-import importlib.util
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from installed import needs
 
 from gander.checkpoint import load, write
 from gander.golden import NAMES, open_model, read_manifest
@@ -14,7 +14,7 @@ from gander.reference import forward, initial_state
 TINY = Path(__file__).parents[2] / "shared" / "data" / "tiny-rwkv7-834k"
 BOUND = 1e-4  # of the spread of logits, for float32 and for the 0.606531 that rwkv writes for e^(-1/2)
 
-needs_rwkv = pytest.mark.skipif(importlib.util.find_spec("rwkv") is None, reason="PyPI rwkv is not installed")
+needs_rwkv = needs("rwkv")
 needs_tiny = pytest.mark.skipif(not TINY.is_dir(), reason=f"no trained model at {TINY}")
 
 

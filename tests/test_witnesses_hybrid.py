@@ -1,10 +1,10 @@
 """The reference's RWKV-X against a witness that shares no code with it: PyPI rwkv-x, policy by policy."""
 
-import importlib.util
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from installed import needs
 
 from gander.checkpoint import write
 from gander.golden import open_model
@@ -15,7 +15,7 @@ BOUND = 1e-4  # of the spread of logits, for float32 and for the 0.606531 that t
 FULL = {"prefill_attn_mode": "full", "decoding_attn_mode": "full"}
 PACKAGE = {"prefill_attn_mode": "chunk", "decoding_attn_mode": "sparse"}
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("rwkv_x") is None, reason="PyPI rwkv-x is not installed")
+pytestmark = needs("rwkv_x")
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ there may be any number of them; a call puts its own back, decodes, and saves it
 """
 
 import ctypes
-import os
 import tempfile
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import numpy as np
 from ...checkpoint import Checkpoint, write_gguf
 from ...errors import InputError, needs
 from ..engine import Array, Arrays
-from ..runner import SMALL
+from ..runner import threads_for
 
 __all__ = ["Engine"]
 
@@ -66,8 +65,7 @@ class Engine:
 
     def load(self, checkpoint: Checkpoint) -> None:
         self._config = checkpoint.config
-        small = sum(tensor.numel() for tensor in checkpoint.tensors.values()) < SMALL
-        self._own_threads = 1 if small else os.cpu_count() or 1
+        self._own_threads = threads_for(checkpoint)
         self._threads = self._own_threads
         lib.llama_log_set(_log, ctypes.c_void_p(0))
         lib.llama_backend_init()

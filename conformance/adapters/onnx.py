@@ -1,6 +1,5 @@
 """The ONNX graph of a step (`gander convert --to onnx`) as an engine, in onnxruntime on the CPU."""
 
-import os
 import tempfile
 from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from ...checkpoint import Checkpoint, write_onnx
 from ...checkpoint.onnx import AFTER, TOKEN
 from ...errors import needs
 from ..engine import Array, Arrays
-from ..runner import SMALL
+from ..runner import threads_for
 
 __all__ = ["Engine"]
 
@@ -34,8 +33,7 @@ class Engine:
 
     def load(self, checkpoint: Checkpoint) -> None:
         self._config = checkpoint.config
-        small = sum(tensor.numel() for tensor in checkpoint.tensors.values()) < SMALL
-        self._own_threads = 1 if small else os.cpu_count() or 1
+        self._own_threads = threads_for(checkpoint)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "model.onnx")
             write_onnx(checkpoint, path)
