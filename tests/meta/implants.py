@@ -40,7 +40,7 @@ VALUE = "return torch.addcmul(v, first - v, torch.sigmoid(v0 + lora(xv, v1, v2))
 GATE = "return lora(xg, g1, g2, torch.sigmoid)"
 BONUS = "return ((r * k * r_k).sum(dim=-1, keepdim=True) * v).flatten(-2)"
 CORRECTION = "return (norm + bonus) * g"
-RELU = "return torch.relu(linear(xk, key)).square()"
+RELU = "return torch.relu_(linear(xk, key)).square_()"
 SHIFT = "return torch.addcmul(x, shifted - x, mix)"
 STATISTICS = "torch.var_mean(y.float(), dim=-1, correction=0, keepdim=True)"
 AFFINE = "return torch.addcmul(bias, normed.to(y.dtype), weight)"
