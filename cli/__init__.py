@@ -10,7 +10,9 @@ import click
 from .. import __version__
 from ..errors import InputError, nearest
 
-__all__ = ["main"]
+__all__ = ["STOPPED", "main"]
+
+STOPPED = 130  # the exit status after Ctrl-C, as shells have it
 
 # Name and one line of help; the command itself is `command` in the module of that name.
 COMMANDS = {
@@ -75,7 +77,7 @@ def main() -> None:
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)
-        sys.exit(130)
+        sys.exit(STOPPED)
     except BrokenPipeError:  # `gander check | head`
         sys.stderr.close()
         sys.exit(141)

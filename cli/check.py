@@ -9,7 +9,7 @@ from click.core import ParameterSource
 
 from ..conformance import DEFAULT_MODELS
 from ..conformance.adapters import IMPORT_TIMEOUT
-from . import _campaign, _options
+from . import STOPPED, _campaign, _options
 from ._options import console, progress
 
 if TYPE_CHECKING:
@@ -76,7 +76,8 @@ def command(
 ) -> int:
     """Check an engine against the literal reference: formula by formula, layer by layer, token by token, path by path.
 
-    Exit status: 0 conformant, 1 not, 2 incomplete or the request was wrong.
+    Exit status: 0 conformant, 1 not, 2 incomplete or the request was wrong. Ctrl-C leaves a report of what was done by
+    then, marked incomplete (130).
     """
     import tempfile
     from dataclasses import replace
@@ -151,14 +152,17 @@ def command(
             report = run_apart(asked, opened, chosen, command=shlex.join(words), how=how, progress=report_progress)
         report = replace(with_known(report, known), golden=sha256(stored_traces / MANIFEST))
         trouble = ""
-        if not brief and until is None and report.status is Status.FAIL:
+        if not (brief or until or report.stopped) and report.status is Status.FAIL:
             from ..conformance.kept import with_replays  # and with them every mutant: only a failure needs them
             from ..conformance.likely import with_likely
 
-            report = with_likely(report, opened, make, mode=mode, seed=seed, progress=report_progress)
-            report, trouble = with_replays(
-                report, opened, make, engine=engine, dtype=dtype, mode=mode, seed=seed, progress=report_progress
-            )
+            try:
+                report = with_likely(report, opened, make, mode=mode, seed=seed, progress=report_progress)
+                report, trouble = with_replays(
+                    report, opened, make, engine=engine, dtype=dtype, mode=mode, seed=seed, progress=report_progress
+                )
+            except KeyboardInterrupt:  # what was found stands
+                trouble = "stopped: the cause of the failure was not looked for to the end"
     report = with_whole_names(report, opened)
     if certificate_file is not None:
         from ..conformance.certificate import certify, write_certificate
@@ -224,4 +228,7 @@ def _show(report: "Report", result_file: str | None, as_json: bool) -> int:
         click.echo(report_as_json(report))
     else:
         print_report(report, console())
+    if report.stopped:
+        click.echo("stopped; with --resume FILE, the same command would go on from here", err=True)
+        return STOPPED
     return report.status.exit_code

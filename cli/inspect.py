@@ -7,25 +7,41 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from . import _options
 from ._options import console
 
 if TYPE_CHECKING:
-    from ..checkpoint import Reading
+    from ..checkpoint import Checkpoint, Reading
 
 __all__ = ["command"]
 
 
 @click.command
 @click.argument("model")
+@click.option(
+    "--engine", "-e", metavar="ENGINE", help="Load it into an engine, and say what that offers and how it runs."
+)
+@_options.dtype
+@_options.quantize
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(model: str, as_json: bool) -> int:
+def command(model: str, engine: str | None, dtype: str | None, quantize: bool, as_json: bool) -> int:
     """Say what MODEL is, and what is wrong with it.
 
     MODEL is a .pth or .safetensors file, a Hugging Face folder, or golden:NAME or random:SIZE. Every tensor is
-    counted and read; all that is wrong is listed. Exit status: 0 sound, 2 not.
+    counted and read; all that is wrong is listed. Exit status: 0 sound, 2 not; 1 if the engine does not take it.
     """
+    from ..conformance.guard import EngineFault
+    from ..errors import InputError
+
+    if engine is None and (dtype or quantize):
+        raise InputError("--dtype and --quantize are of an engine", mend="name it with --engine")
     reading = _read(model)
     report = _report(reading)
+    if engine is not None and not reading.errors:
+        try:
+            report["engine"] = _engine(engine, dtype, quantize, reading.checkpoint)
+        except EngineFault as fault:
+            return _options.failed(engine, fault)
     if as_json:
         click.echo(json.dumps(report, indent=2))
     else:
@@ -43,6 +59,21 @@ def _read(model: str) -> "Reading":
     checkpoint = open_model(model)
     scheme = detect(checkpoint.tensors)
     return Reading(checkpoint, tuple(census(entries_of(checkpoint), checkpoint.config, scheme)))
+
+
+def _engine(spec: str, dtype: str | None, quantize: bool, checkpoint: "Checkpoint") -> dict[str, Any]:
+    """What it is once it has the model; how it runs it, if it says so (`paths`)."""
+    from ..conformance.adapters.factory import engine_factory
+    from ..conformance.guard import Guard
+    from ..conformance.mode import Mode
+
+    engine = engine_factory(spec, dtype=dtype, mode=Mode(quantize=quantize))()
+    guard = Guard(engine, checkpoint.config.vocab)
+    guard.load(checkpoint)
+    about: dict[str, Any] = {"name": engine.name, "dtype": engine.dtype, "capabilities": sorted(engine.capabilities)}
+    about["paths"] = dict(getattr(engine, "paths", {}))
+    guard.close()
+    return about
 
 
 def _report(reading: "Reading") -> dict[str, Any]:
@@ -103,6 +134,9 @@ def _print(report: dict[str, Any]) -> None:
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
+    if of_engine := report.get("engine"):
+        rows["engine"] = f"{of_engine['name']} in {of_engine['dtype']}: {', '.join(of_engine['capabilities'])}"
+        rows |= {f"  {what}": how for what, how in of_engine["paths"].items()}
     for label, value in rows.items():
         if value:
             table.add_row(Text(label, "dim"), Text(value))

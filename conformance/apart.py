@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,8 +26,8 @@ from .engine import Engine
 from .environment import environment
 from .mode import Mode
 from .registry import CHECKS, Check
-from .results import ModelReport, Report
-from .runner import askable, run
+from .results import CheckResult, ModelReport, Report
+from .runner import askable, run, with_not_run
 from .until import up_to
 
 __all__ = ["Asked", "run_apart"]
@@ -86,16 +86,26 @@ def run_apart(
         "engine": _made_of(asked.engine),
     }
     found: dict[str, Result] = {}
-    for case, result in run_cases(partial(_checked, asked), pieces, how, of=of):
-        found[case] = result
-        progress(f"{len(found)} of {len(pieces)} · {case}")
+    stopped = False
+    try:
+        for case, result in run_cases(partial(_checked, asked), pieces, how, of=of):
+            found[case] = result
+            progress(f"{len(found)} of {len(pieces)} · {case}")
+    except KeyboardInterrupt:
+        if not found:  # there is nothing to report yet
+            raise
+        stopped = True
     reports: list[ModelReport] = []
-    for (_, checkpoint, golden), of_model in zip(models, cases, strict=True):
+    for (model, checkpoint, golden), of_model in zip(models, cases, strict=True):
         if of_model:
             every = askable(checkpoint, asked.mode, list(CHECKS.values()), golden=golden, first=not reports)
-            parts = [CONVERTER.structure(found[case]["report"], ModelReport) for case in of_model]
-            reports.append(replace(_joined(parts, checks), applicable=tuple(check.id for check in every)))
-    engine, dtype = found[pieces[0][0]]["engine"]
+            parts = [CONVERTER.structure(found[case]["report"], ModelReport) for case in of_model if case in found]
+            results = _in_order([result for part in parts for result in part.checks], checks)
+            if stopped:
+                results = with_not_run(results, [check for check in checks if f"{check.id} {model}" in of_model])
+            of_every = tuple(check.id for check in every)
+            reports.append(ModelReport(model, checkpoint.fingerprint(), results, of_every))
+    engine, dtype = next(iter(found.values()))["engine"]
     return Report(
         engine,
         dtype,
@@ -105,16 +115,17 @@ def run_apart(
         tuple(reports),
         time.perf_counter() - began,
         asked.seed,
+        stopped=stopped,
         environment=environment(),
     )
 
 
-def _joined(parts: Sequence[ModelReport], checks: Sequence[Check]) -> ModelReport:
-    """One report of all: in the order of the checks, with what was found on the way from opening to closing once."""
-    results = {result.id: result for part in parts for result in part.checks}
+def _in_order(results: Sequence[CheckResult], checks: Sequence[Check]) -> tuple[CheckResult, ...]:
+    """In the order of the checks, with what was found on the way from opening to closing once."""
+    by_id = {result.id: result for result in results}
     asked = [check.id for check in checks]
     order = dict.fromkeys([*asked, "load.close"] if LOAD_ENGINE in asked else [LOAD_ENGINE, *asked, "load.close"])
-    return replace(parts[0], checks=tuple(results[id] for id in order if id in results))
+    return tuple(by_id[id] for id in order if id in by_id)
 
 
 def _made_of(engine: str) -> str:
@@ -145,6 +156,8 @@ def _one(asked: Asked, id: str, model: str) -> Result:
     checks = [CHECKS[id]] if asked.until is None else up_to(asked.until, [CHECKS[id]])
     opened = [(model, *_opened(model, asked.golden, asked.mode))]
     report = run(asked.make, opened, checks, command="", mode=asked.mode, seed=asked.seed)
+    if report.stopped:  # a case is done or not
+        raise KeyboardInterrupt
     of_model = CONVERTER.unstructure(report.models[0])
     return {"engine": [report.engine, report.dtype], "report": of_model}
 

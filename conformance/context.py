@@ -1,6 +1,6 @@
 """One engine, one model, and what several checks share: the tokens, the paths, and runs that need not be repeated."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ from .mode import Mode
 from .oracle import Oracle, Run
 from .tolerances import bounds
 
-__all__ = ["Context", "Expected", "begin", "digest", "end_to_end", "golden_of", "joined", "splits"]
+__all__ = ["Context", "Expected", "begin", "bounds_of", "digest", "end_to_end", "golden_of", "joined", "splits"]
 
 LAYER = 130  # tokens of the layer checks: beyond two chunks of 64, and not a multiple of anything
 LENGTH = 300  # of the longest call: the fastest decay over 256 tokens is below float32's smallest number
@@ -144,8 +144,7 @@ class Context:
         calls = self.calls(parts, start)
 
         def run() -> Expected:
-            runs = self.oracle.value(tokens, start, calls), self.oracle.yardsticks(tokens, start, calls)
-            return _bounded(*runs, self.dtype)
+            return self.bounded(self.oracle.value(tokens, start, calls), self.oracle.yardsticks(tokens, start, calls))
 
         return self.shared(("plain", tuple(tokens), calls, digest(start)), run)
 
@@ -153,7 +152,11 @@ class Context:
         self, tokens: Sequence[int], start: Mapping[str, Array], calls: Sequence[int], taps: Arrays
     ) -> Expected:
         """The reference in INT8, on what the engine showed."""
-        return _bounded(*self.oracle.with_codes(tokens, start, calls, taps), self.dtype)
+        return self.bounded(*self.oracle.with_codes(tokens, start, calls, taps))
+
+    def bounded(self, value: Run, yardsticks: Iterable[Run]) -> Expected:
+        """A run, and the bounds of its taps and of its final state."""
+        return value, *bounds_of(value, list(yardsticks), self.dtype)
 
     def isolated(self, tokens: Sequence[int], parts: Sequence[int], taps: Arrays) -> tuple[Run, Arrays]:
         """Each formula on the engine's own inputs, from a zero state, and the bounds."""
@@ -204,14 +207,14 @@ def digest(arrays: Mapping[str, Array]) -> int:
     return hash(tuple((name, value.tobytes()) for name, value in arrays.items()))
 
 
-def _bounded(value: Run, yardsticks: Sequence[Run], dtype: str) -> Expected:
-    """A run, and the bounds of its taps and of its final state for an engine of `dtype`."""
+def bounds_of(value: Run, yardsticks: Sequence[Run], dtype: str) -> tuple[Mapping[str, Array], Mapping[str, Array]]:
+    """The bounds of a run's taps and of its final state for an engine of `dtype`; the more yardsticks, the wider."""
     taps = {name: bounds(want, [run.taps[name] for run in yardsticks], dtype) for name, want in value.taps.items()}
     state = {
         name: bounds(want, [run.state[name] for run in yardsticks], dtype, token_axis=False)
         for name, want in value.state.items()
     }
-    return value, taps, state
+    return taps, state
 
 
 def end_to_end(engine: Guard, tokens: Sequence[int], state: Any, parts: Sequence[int], *, taps: bool = True) -> Arrays:

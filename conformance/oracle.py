@@ -76,6 +76,7 @@ class Oracle:
 
     def __init__(self, checkpoint: Checkpoint, dtype: str, mode: Mode) -> None:
         self.config = checkpoint.config
+        self.forward = forward
         self._checkpoint = checkpoint
         self._mode = mode
         self._formats = formats = Formats(dtype)  # the engine's
@@ -96,9 +97,10 @@ class Oracle:
         """The reference in float64: what is right."""
         return self._run(self._exact, tokens, start, parts)
 
-    def yardsticks(self, tokens: Sequence[int], start: Mapping[str, Array], parts: Sequence[int]) -> list[Run]:
-        """The reference in the engine's precision: rounded where it would round, and jittered."""
-        return [self._run(system, tokens, start, parts, move) for system, move in self._yardsticks]
+    def yardsticks(self, tokens: Sequence[int], start: Mapping[str, Array], parts: Sequence[int]) -> Iterator[Run]:
+        """The reference in the engine's precision: rounded where it would round, and jittered. Each is run when it is
+        asked for."""
+        return (self._run(system, tokens, start, parts, move) for system, move in self._yardsticks)
 
     def isolated(
         self,
@@ -127,7 +129,7 @@ class Oracle:
 
     def with_codes(
         self, tokens: Sequence[int], start: Mapping[str, Array], parts: Sequence[int], taps: Mapping[str, Array]
-    ) -> tuple[Run, list[Run]]:
+    ) -> tuple[Run, Iterator[Run]]:
         """Value and yardsticks from the tokens on, but each quantised product on the engine's own input.
 
         From nearly the same input other codes may come, and a code makes more of a difference than all rounding: two
@@ -137,7 +139,7 @@ class Oracle:
         inputs = {name: value for name, value in taps.items() if is_input(name)}
         yardsticks = [(system, _but_inputs_of_products(move)) for system, move in self._yardsticks]
         value = self._run(self._exact, tokens, start, parts, given=inputs)
-        return value, [self._run(system, tokens, start, parts, move, inputs) for system, move in yardsticks]
+        return value, (self._run(system, tokens, start, parts, move, inputs) for system, move in yardsticks)
 
     @np.errstate(all="ignore")  # an engine's infinities and NaN are the comparison's to judge
     def _run(
@@ -170,7 +172,7 @@ class Oracle:
 
         state = {name: system(name, value) for name, value in start.items()}
         for begin, call in cut(tokens, parts):  # noqa: B007, the tap looks at it
-            _, state = forward(self._of(system), self.config, call, state, tap, self._mode.attention)
+            _, state = self.forward(self._of(system), self.config, call, state, tap, self._mode.attention)
         taps = {name: calls[0] if len(calls) == 1 else np.concatenate(calls) for name, calls in shown.items()}
         run = Run(taps, state)
         return run if system is self._bounded else _plain(run)

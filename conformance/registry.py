@@ -16,7 +16,8 @@ class Check:
     """One check. `run` compares into a tally and may return a note for the report."""
 
     id: str
-    title: str
+    title: str  # what it proves
+    blind: str  # what it cannot see
     run: Callable[[Context, Tally], str | None]
     needs: frozenset[str]  # of engine.CAPABILITIES
     when: Callable[[Context], bool]  # whether it can be asked of this model, in this mode
@@ -29,12 +30,17 @@ CHECKS: dict[str, Check] = {}
 
 
 def check(
-    id: str, title: str, *, needs: Iterable[str] = (), when: Callable[[Context], bool] = lambda context: True
+    id: str,
+    title: str,
+    *,
+    blind: str,
+    needs: Iterable[str] = (),
+    when: Callable[[Context], bool] = lambda context: True,
 ) -> Callable[[Callable[[Context, Tally], str | None]], Callable[[Context, Tally], str | None]]:
     """Enter a function into the list of checks."""
 
     def enter(run: Callable[[Context, Tally], str | None]) -> Callable[[Context, Tally], str | None]:
-        CHECKS[id] = Check(id, title, run, frozenset(needs), when)
+        CHECKS[id] = Check(id, title, blind, run, frozenset(needs), when)
         return run
 
     return enter

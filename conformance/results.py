@@ -187,6 +187,7 @@ class Report:
     seed: int = 0  # of every random input
     golden: str = ""  # SHA-256 of the manifest of the stored traces
     environment: Mapping[str, str] = field(default_factory=dict)  # versions of what it ran on
+    stopped: bool = False  # by the user, before every check was asked
 
     @property
     def compared(self) -> int:

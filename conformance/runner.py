@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -37,6 +37,7 @@ __all__ = [
     "run",
     "run_case",
     "threads_for",
+    "with_not_run",
 ]
 
 Progress = Callable[[str], None]
@@ -57,22 +58,39 @@ def run(
 ) -> Report:
     """Check a fresh engine on each of `models`: its name, its checkpoint, and its stored traces.
 
-    `open_engine` makes it for `mode`, which is what the reference is run in.
+    `open_engine` makes it for `mode`, which is what the reference is run in. Ctrl-C ends it early: what was not asked
+    by then is INCOMPLETE.
     """
     began = time.perf_counter()
     reports: list[ModelReport] = []
     engine: Any = None
+    stopped = False
     for model, checkpoint, golden in models:
-        engine = opened(open_engine)
-        named = partial(_named, progress, model)
-        context = context_of(engine, checkpoint, mode, open_engine, golden=golden, seed=seed, progress=named)
-        chosen = _applicable(context, checks, first=not reports)
+        chosen = askable(checkpoint, mode, checks, golden=golden, first=not reports)
         if not chosen:
             continue
-        with one_thread_if_small(context):
-            results = _check_model(context, chosen)
-        applicable = tuple(check.id for check in _applicable(context, list(CHECKS.values()), first=not reports))
-        reports.append(ModelReport(model, checkpoint.fingerprint(), tuple(results), applicable))
+        results: list[CheckResult] = []
+        try:
+            if not stopped:
+                engine = opened(open_engine)
+                named = partial(_named, progress, model)
+                context = context_of(engine, checkpoint, mode, open_engine, golden=golden, seed=seed, progress=named)
+                with one_thread_if_small(context):
+                    for result in _check_model(context, chosen):
+                        results.append(result)
+        except KeyboardInterrupt:
+            if engine is None:  # there is nothing to report yet
+                raise
+            stopped = True
+        every = askable(checkpoint, mode, list(CHECKS.values()), golden=golden, first=not reports)
+        reports.append(
+            ModelReport(
+                model,
+                checkpoint.fingerprint(),
+                with_not_run(results, chosen) if stopped else tuple(results),
+                tuple(check.id for check in every),
+            )
+        )
     if not reports:
         raise InputError(
             "none of these checks can be asked of these models",
@@ -90,8 +108,16 @@ def run(
         tuple(reports),
         seconds,
         seed,
+        stopped=stopped,
         environment=environment(),
     )
+
+
+def with_not_run(results: Sequence[CheckResult], checks: Sequence[Check]) -> tuple[CheckResult, ...]:
+    """The results, and of the checks that have none, that they were not run."""
+    asked = {result.id for result in results}
+    left = [check.id for check in checks if check.id not in asked]
+    return (*results, *(CheckResult(id, 0, 0, 0.0, (), 0.0, "not run: stopped") for id in left))
 
 
 def run_case(
@@ -111,7 +137,9 @@ def run_case(
     began = time.perf_counter()
     engine = opened(open_engine)
     context = context_of(engine, reduced(source, case.model, engine.dtype), mode, open_engine, seed=seed)
-    check = Check(id, "a failure that was kept", partial(compare_case, case=case), needs(case), lambda context: True)
+    check = Check(
+        id, "a failure that was kept", "", partial(compare_case, case=case), needs(case), lambda context: True
+    )
     with one_thread_if_small(context):
         results = [replace(result, replay=file) for result in _check_model(context, [check])]
     report = ModelReport(file, source.fingerprint(), tuple(results))
@@ -198,23 +226,21 @@ def _named(progress: Progress, model: str, text: str) -> None:
     progress(f"{model} · {text}")
 
 
-def _check_model(context: Context, checks: Sequence[Check]) -> list[CheckResult]:
+def _check_model(context: Context, checks: Sequence[Check]) -> Iterator[CheckResult]:
     """Every check; but only why there is nothing to check, if the engine does not take the weights or cannot answer."""
     blocked = cannot_start(context)
     if blocked is not None:
         checks = checks if CHECKS[LOAD_ENGINE] in checks else [CHECKS[LOAD_ENGINE], *checks]
-    results = []
     for check in checks:
         context.progress(check.id)
-        results.append(ask(check, context, blocked))
+        yield ask(check, context, blocked)
     if _lacking(context):  # nothing was loaded
-        return results
+        return
     began = time.perf_counter()
     try:
         context.engine.close()
     except EngineFault as fault:
-        results.append(_result("load.close", Tally(), began, fault))
-    return results
+        yield _result("load.close", Tally(), began, fault)
 
 
 def _lacking(context: Context) -> frozenset[str]:

@@ -7,25 +7,27 @@ check itself, asked as `gander check` asks it, but ended at its first finding.
 import tempfile
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from hypothesis.configuration import set_hypothesis_home_dir
 from threadpoolctl import threadpool_limits
 
+from .. import reference
 from ..checkpoint import Checkpoint
 from ..golden import GoldenSet, open_model, read_manifest
 from ..vocabulary import Vocabulary, find_vocabulary
 from .campaign import How, Result, run_cases
 from .checks import LOAD_ENGINE
 from .compare import Tally, compare
-from .context import Context, Expected, digest, golden_of
+from .context import Context, Expected, bounds_of, digest, golden_of
 from .engine import Array, Arrays
 from .guard import EngineFault, Guard
 from .mode import Mode
 from .mutants import MUTANTS, TOKENIZERS, Mutant, Port, TokenizerMutant
-from .mutants.graft import calls
+from .mutants.graft import calls, graft
+from .numbers.bounded import Bounded
 from .ops import OPS
 from .oracle import Run
 from .registry import CHECKS, Check, select
@@ -285,7 +287,7 @@ class _Findings(list[Finding]):
 
 
 def _finds(check: Check, context: Context) -> bool:
-    tally = Tally(findings=_Findings())
+    tally = _ImpatientTally(findings=_Findings())
     try:
         check.run(context, tally)
     except (_Found, EngineFault):
@@ -293,11 +295,64 @@ def _finds(check: Check, context: Context) -> bool:
     return tally.compared != tally.expected or not tally.expected
 
 
+class _Widening(Mapping[str, Array]):
+    """Bounds from all yardsticks; from the first alone they are `narrow`, and who is within those need not ask for the
+    others to be run."""
+
+    def __init__(self, narrow: Mapping[str, Array], wide: Callable[[], Mapping[str, Array]]) -> None:
+        self.narrow, self._wide = narrow, wide
+
+    def __getitem__(self, name: str) -> Array:
+        return self._wide()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.narrow)
+
+    def __len__(self) -> int:
+        return len(self.narrow)
+
+
+class _ImpatientTally(Tally):
+    def tensors(
+        self, got: Mapping[str, object], want: Mapping[str, Array], bound: Mapping[str, Array], **how: Any
+    ) -> bool:
+        if not isinstance(bound, _Widening):
+            return super().tensors(got, want, bound, **how)
+        outside = {}
+        for name, value in want.items():
+            if compare(got.get(name), value, bound.narrow[name]).ok:
+                self.expected += 1
+                self.compared += 1
+            else:
+                outside[name] = value
+        return super().tensors(got, outside, bound, **how)
+
+
 @dataclass
 class _Impatient(Context):
     """Has the reference do nothing twice, and no more than it takes to find something."""
 
     baseline: _Baseline = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.oracle.forward = graft(reference.forward, {"wkv7": self._wkv7})
+
+    def bounded(self, value: Run, yardsticks: Iterable[Run]) -> Expected:
+        runs = iter(yardsticks)
+        first = next(runs)
+        narrow = bounds_of(value, [first], self.dtype)
+        wide = cache(lambda: bounds_of(value, [first, *runs], self.dtype))
+        taps, state = (_Widening(narrow[i], partial(lambda i: wide()[i], i)) for i in range(2))
+        return value, taps, state
+
+    def _wkv7(self, *inputs: Any) -> Any:
+        """The formula that takes longest in layer.isolated, on inputs that a fault behind it leaves as they were."""
+        if not isinstance(inputs[0], Bounded):
+            return reference.wkv7(*inputs)
+        arrays = [x for held in inputs for x in (held.value, held.mse, getattr(held, "covariance", None))]
+        key = "wkv7", *(None if x is None else x.tobytes() for x in arrays)
+        return self.shared(("wkv7", hash(key)), partial(reference.wkv7, *inputs))
 
     def with_codes(
         self, tokens: Sequence[int], start: Mapping[str, Array], calls: Sequence[int], taps: Arrays

@@ -72,6 +72,18 @@ class Engine:
     def close(self) -> None:
         self._loaded = None
 
+    @property
+    def paths(self) -> dict[str, str]:
+        """How the loaded model is run."""
+        weights = self._weights
+        torch_alone = f"torch on {self._device}"
+        kept = "codes of 8 bits" if self._quantize else f"{self.dtype}, as stored" if weights.compiled else self.dtype
+        return {
+            "a token": "compiled loops" if weights.compiled else torch_alone,
+            "many tokens": "torch's products, compiled loops between" if weights.in_passages else torch_alone,
+            "projections": kept,
+        }
+
     def forward(self, tokens: Sequence[int], state: State, *, taps: MutableMapping[str, Array] | None = None) -> Array:
         ids = self._started(tokens, state)
         if taps is not None:

@@ -4,16 +4,15 @@ Vega-Lite draws them. Its bundle, which vl-convert holds, makes the page 0.9 MB 
 Its figures are SVG, so what is missing can be hatched, and a screen reader can read them.
 """
 
-import json
 import re
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from ..conformance.levels import LEVELS, reached
 from ..conformance.results import CheckResult, ModelReport, Report
 from ..errors import needs
 from .data import as_data
+from .kills import kills
 from .templates import render
 from .words import title
 
@@ -27,7 +26,6 @@ RESIDUAL = re.compile(r"emb|blocks\.\d+\.(mid|out)|moba\.\d+\.(mid|end)")
 def as_html(report: Report) -> str:
     """The page."""
     data = as_data(report)
-    kills = json.loads((files(__package__) / "kills.json").read_text(encoding="utf-8"))
     verdicts = reached(data)
     return render(
         "report.html",
@@ -35,7 +33,7 @@ def as_html(report: Report) -> str:
         title=title(report),
         levels=[(name, verdicts[name], level.claim) for name, level in LEVELS.items()],
         pictures={"models": [_pictures(*pair) for pair in zip(report.models, data["models"], strict=True)]},
-        kills=kills,
+        kills=kills(),
         paths=_paths,
         missing=_missing,
         shown=SHOWN,

@@ -66,4 +66,4 @@ def summary(report: Report) -> str:
     ):
         if number := report.count(status):
             line += f", {number} {words}"
-    return line
+    return line + (", stopped before the end" if report.stopped else "")

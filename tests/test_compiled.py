@@ -126,3 +126,41 @@ def test_what_is_kept_is_bound_to_the_sources() -> None:
     """numba itself looks at one file only."""
     folder = block_kernels()._block_step._cache.cache_path
     assert "gander-" in folder
+
+
+@pytest.mark.parametrize(
+    ("options", "paths"),
+    [
+        (("-e", "optimized"), {"a token": "torch on cpu", "many tokens": "torch on cpu", "projections": "float32"}),
+        (
+            ("-e", "compiled"),
+            {
+                "a token": "compiled loops",
+                "many tokens": "torch's products, compiled loops between",
+                "projections": "float32, as stored",
+            },
+        ),
+        (
+            ("-e", "optimized", "--quantize"),
+            {
+                "a token": "compiled loops",
+                "many tokens": "torch's products, compiled loops between",
+                "projections": "codes of 8 bits",
+            },
+        ),
+        (("-e", "reference"), {}),
+    ],
+)
+def test_inspect_says_how_an_engine_runs_a_model(
+    options: tuple[str, ...], paths: dict[str, str], gander: Callable
+) -> None:
+    report = json.loads(gander("inspect", "golden:narrow", *options, "--json").out)
+    assert report["engine"]["paths"] == paths
+    shown = " ".join(gander("inspect", "golden:narrow", *options).out.split())
+    assert report["engine"]["name"] in shown
+    assert all(f"{what} {how}" in shown for what, how in paths.items())
+
+
+def test_inspect_asks_for_the_engine_that_a_format_is_of(gander: Callable) -> None:
+    typed = gander("inspect", "golden:narrow", "--dtype", "bfloat16")
+    assert (typed.status, "--engine" in typed.err) == (2, True)

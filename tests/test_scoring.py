@@ -17,7 +17,7 @@ from gander.conformance.ops import INT8_OPS, OPS, Op
 from gander.conformance.registry import CHECKS
 from gander.conformance.results import Status
 from gander.conformance.runner import run
-from gander.conformance.scoring import Matrix, Row
+from gander.conformance.scoring import Matrix, Row, _ImpatientTally, _Widening
 from gander.errors import InputError
 from gander.golden import open_model, read_manifest
 from gander.reference import channel_mix, forward, gate, sigmoid
@@ -115,6 +115,25 @@ def test_a_mutants_row_is_what_the_whole_checks_say(gander: Callable) -> None:
     (row,) = json.loads(typed.out)["mutants"]
     assert set(row["killed_by"]) == failing
     assert len(failing) > 10
+
+
+@pytest.mark.parametrize(
+    ("off", "within", "asked"), [(0.5, True, 0), (1.5, True, 1), (2.5, False, 1), (np.nan, False, 1), (None, False, 1)]
+)
+def test_all_yardsticks_are_run_only_for_who_is_beyond_the_first(off: float | None, within: bool, asked: int) -> None:
+    """The verdict is that of all of them."""
+    runs = 0
+
+    def wide() -> dict[str, np.ndarray]:
+        nonlocal runs
+        runs += 1
+        return {"x": np.array([2.0])}
+
+    tally, bound = _ImpatientTally(), _Widening({"x": np.array([1.0])}, wide)
+    got = {} if off is None else {"x": np.array([[off]])}
+    assert tally.tensors(got, {"x": np.array([[0.0]])}, bound) is within
+    assert (tally.expected, tally.compared, runs) == (1, off is not None, asked)
+    assert (not tally.findings) is within
 
 
 def test_a_page_that_cannot_be_written_is_told(tmp_path: Path) -> None:

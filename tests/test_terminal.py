@@ -1,5 +1,6 @@
 """What a person sees: narrow windows, pipes, no colour, Ctrl-C; and the words of a failure."""
 
+import json
 import os
 import re
 import signal
@@ -10,6 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from gander.conformance.results import Status
+from gander.reports import read_result
 
 GANDER = [sys.executable, "-m", "gander"]
 ESCAPE = "\x1b"
@@ -96,6 +100,51 @@ def test_ctrl_c_ends_with_one_word(tmp_path: Path) -> None:
     assert command.returncode == 130, err
     assert (out, err.strip()) == ("", "stopped")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_ctrl_c_leaves_what_a_check_found_by_then(resumed: bool, tmp_path: Path) -> None:
+    """A result that is marked incomplete and holds every check; and with --resume, a file to go on from."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    options = ["--only", "load", "--only", "layer.isolated", "--only", "golden", "--out", "result.json"]
+    options += ["--resume", "done.jsonl"] if resumed else []
+    words = [*GANDER, "check", "-m", "golden:narrow", "-m", "golden:vocab", "-e", "py:slow:Slow", *options]
+    command = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for _ in range(600):
+        if (tmp_path / "slow.txt").exists():  # it is asked for a whole text, which will take an hour
+            break
+        time.sleep(0.1)
+    command.send_signal(signal.SIGINT)
+    out, err = command.communicate(timeout=60)
+    assert command.returncode == 130, err
+    assert "stopped before the end" in out
+    assert "Traceback" not in err and "--resume" in err
+    report = read_result(tmp_path / "result.json")
+    assert (report.stopped, report.status) == (True, Status.INCOMPLETE)
+    statuses = [{check.id: check.status for check in model.checks} for model in report.models]
+    done = {"load.census", "load.engine"}
+    assert [{id for id, status in of.items() if status is Status.PASS} for of in statuses] == [done, set()]
+    golden = {"golden.taps", "golden.logits", "golden.state", "golden.tokens"}
+    assert all(of.keys() == done | golden | {"layer.isolated"} for of in statuses)
+    if resumed:
+        lines = (tmp_path / "done.jsonl").read_text().splitlines()
+        assert [json.loads(line)["case"] for line in lines[1:]] == [
+            "load.census golden:narrow",
+            "load.engine golden:narrow",
+        ]
+
+
+SLOW = """
+import pathlib, time
+from gander.optimized import Engine
+
+class Slow(Engine):
+    def forward(self, tokens, state, *, taps=None):
+        if len(tokens) > 1:
+            pathlib.Path("slow.txt").touch()
+            time.sleep(3600)
+        return super().forward(tokens, state, taps=taps)
+"""
 
 
 def test_a_check_leaves_nothing_in_the_folder(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ ANSWER_TIMEOUT = 120.0  # seconds; a program's answer to one request
 ENGINES = {
     "optimized": ("...optimized", "this project's fast engine, in torch"),
     "compiled": (".compiled", "the same with its compiled loops on for small models too: what large ones are run by"),
+    "cuda": (".cuda", "the same on a CUDA device"),
     "reference": (".reference", "the literal reference itself, float64"),
     "rwkv": (".rwkv", "PyPI rwkv (pip install 'gander-rwkv[peers]'), fp32 on the CPU"),
     "rwkv-x": (".rwkv_x", "PyPI rwkv-x (pip install 'gander-rwkv[peers]'), fp32 on the CPU, for RWKV-X"),

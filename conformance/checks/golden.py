@@ -19,7 +19,13 @@ def _holding(holds: str) -> Callable[[Context], bool]:
     return lambda context: context.golden is not None and any(holds in trace.holds for trace in context.golden.traces)
 
 
-@check("golden.taps", "every tap of the stored traces", needs=("taps",), when=_holding("taps"))
+@check(
+    "golden.taps",
+    "every tap of the stored traces",
+    blind="other texts, and models of which nothing is stored",
+    needs=("taps",),
+    when=_holding("taps"),
+)
 def taps(context: Context, tally: Tally) -> str | None:
     """From random start states, where the engine can import one."""
     for entry, trace in _traces(context, tally, "taps"):
@@ -28,7 +34,12 @@ def taps(context: Context, tally: Tally) -> str | None:
     return None
 
 
-@check("golden.logits", "the logits of the stored traces", when=_holding("logits"))
+@check(
+    "golden.logits",
+    "the logits of the stored traces",
+    blind="other texts, and models of which nothing is stored",
+    when=_holding("logits"),
+)
 def logits(context: Context, tally: Tally) -> str | None:
     """Logits are causal: one long trace stands for every shorter text."""
     for entry, trace in _traces(context, tally, "logits"):
@@ -36,7 +47,13 @@ def logits(context: Context, tally: Tally) -> str | None:
     return None
 
 
-@check("golden.state", "the final state of the stored traces", needs=("state",), when=_holding("state"))
+@check(
+    "golden.state",
+    "the final state of the stored traces",
+    blind="an error that later tokens have decayed away; models of which nothing is stored",
+    needs=("state",),
+    when=_holding("state"),
+)
 def state(context: Context, tally: Tally) -> str | None:
     """After the last token."""
     for entry, trace in _traces(context, tally, "state"):
@@ -47,6 +64,7 @@ def state(context: Context, tally: Tally) -> str | None:
 @check(
     "golden.tokens",
     "greedy choice after each token; a tie nearer than the bound is no failure",
+    blind="whatever leaves the likeliest token the likeliest",
     when=_holding("logits"),
 )
 def tokens(context: Context, tally: Tally) -> str | None:

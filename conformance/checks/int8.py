@@ -59,7 +59,13 @@ def constructed(dtype: str) -> dict[str, Array]:
 EDGES = frozenset({"one element", "zeros", "nearly zeros", "largest numbers"})  # a scheme is told by the others
 
 
-@check("int8.codes", "codes and scales are the scheme's to the last bit", needs=("int8",), when=in_int8)
+@check(
+    "int8.codes",
+    "codes and scales are the scheme's to the last bit",
+    blind="what becomes of the codes in a product, and whether the run uses them",
+    needs=("int8",),
+    when=in_int8,
+)
 def codes(context: Context, tally: Tally) -> str | None:
     """On matrices that tell one scheme from another, and on the model's own projections."""
     made = constructed(context.dtype)
@@ -128,7 +134,13 @@ def _relu2(y: Array) -> Array:
 # --- sums and products -------------------------------------------------------------------------------------------
 
 
-@check("int8.sums", "sums of codes are exact, products within float32's rounding", needs=("int8",), when=in_int8)
+@check(
+    "int8.sums",
+    "sums of codes are exact, products within float32's rounding",
+    blind="whether the run goes through the same code as `apply`",
+    needs=("int8",),
+    when=in_int8,
+)
 def sums(context: Context, tally: Tally) -> str | None:
     """Among them sums that neither 16 bits nor float32 hold, and a token of NaN among others."""
     cases = _factors(context.dtype)
@@ -196,6 +208,7 @@ def _product(x: Array, weight: Array, got: object, bound: Array, after: Callable
 @check(
     "int8.projections",
     "every projection is quantised as it should be, on the engine's own inputs; and nothing else is",
+    blind="what an engine does when nobody asks for taps",
     needs=("taps",),
     when=in_int8,
 )
@@ -267,7 +280,12 @@ def _isolated(context: Context, weights: Mapping[str, Array], got: Arrays) -> Ar
 # --- the cost ----------------------------------------------------------------------------------------------------
 
 
-@check("int8.cost", "what quantisation costs against float64 is what the scheme costs, and no more", when=in_int8)
+@check(
+    "int8.cost",
+    "what quantisation costs against float64 is what the scheme costs, and no more",
+    blind="a fault that costs less than quantisation may",
+    when=in_int8,
+)
 def cost(context: Context, tally: Tally) -> str | None:
     """KL of the engine's next-token distributions from those of the model that is not quantised, over forced tokens."""
     tokens, parts = context.tokens, (len(context.tokens),)
@@ -300,7 +318,7 @@ def _runs(context: Context, tokens: tuple[int, ...], parts: tuple[int, ...]) -> 
     """The quantised reference; for a 16-bit engine in its precision, which has a cost of its own."""
     if context.dtype in ("float32", "float64"):
         return [context.oracle.value(tokens, context.zero, parts)]
-    return context.oracle.yardsticks(tokens, context.zero, parts)
+    return list(context.oracle.yardsticks(tokens, context.zero, parts))
 
 
 def _log_softmax(logits: Array) -> Array:

@@ -15,7 +15,12 @@ from ..registry import check
 from ..whole import compare_run
 
 
-@check("layer.isolated", "every tap against the reference's formula on the engine's own inputs", needs=("taps",))
+@check(
+    "layer.isolated",
+    "every tap against the reference's formula on the engine's own inputs",
+    blind="what an engine does when nobody asks for taps; an error that is below the bound wherever it is made",
+    needs=("taps",),
+)
 def isolated(context: Context, tally: Tally) -> str | None:
     """The guilty formula, by name."""
     tally.rows = {}
@@ -28,7 +33,12 @@ def isolated(context: Context, tally: Tally) -> str | None:
     return _paths(context)
 
 
-@check("layer.cumulative", "every tap against the reference from the tokens on", needs=("taps",))
+@check(
+    "layer.cumulative",
+    "every tap against the reference from the tokens on",
+    blind="a small error deep in the model, where honest rounding has grown as large",
+    needs=("taps",),
+)
 def cumulative(context: Context, tally: Tally) -> str | None:
     """The first finding is where the runs part; those behind it may only have inherited the error."""
     tally.rows = {}
@@ -40,7 +50,11 @@ def cumulative(context: Context, tally: Tally) -> str | None:
     return _paths(context)
 
 
-@check("layer.weights", "weights that need all of float32 are not rounded on the way in")
+@check(
+    "layer.weights",
+    "weights that need all of float32 are not rounded on the way in",
+    blind="more than nine tokens in one call show, and in 16 bits a weight that is rounded once too often",
+)
 def weights(context: Context, tally: Tally) -> str | None:
     """On a second engine, the model with every weight a little larger: golden weights are exact in 16 bits, these not.
 

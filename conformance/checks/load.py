@@ -32,7 +32,11 @@ class _Watched(Mapping[str, Array]):
         return len(self._checkpoint.names)
 
 
-@check("load.census", "every tensor of the checkpoint is used, and none is all zeros")
+@check(
+    "load.census",
+    "every tensor of the checkpoint is used, and none is all zeros",
+    blind="how the engine reads them: it is about the file",
+)
 def census(context: Context, tally: Tally) -> str | None:
     """A model whose tensor is zero cannot show a fault in whatever multiplies it: that is INCOMPLETE."""
     watched = _Watched(context.checkpoint)
@@ -49,7 +53,11 @@ def census(context: Context, tally: Tally) -> str | None:
     return None
 
 
-@check(LOAD_ENGINE, "the engine takes the weights and answers one token")
+@check(
+    LOAD_ENGINE,
+    "the engine takes the weights and answers one token",
+    blind="anything but that there is an answer of the right shape, of numbers",
+)
 def engine(context: Context, tally: Tally) -> str | None:
     """If this fails nothing else can be asked."""
     logits = context.engine.forward([0], context.engine.initial_state())

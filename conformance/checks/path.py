@@ -33,7 +33,11 @@ def _promise(context: Context) -> str:
     return f"; {context.mode.attention.promise}" if context.config.attention_layers else ""
 
 
-@check("path.split", "every split of 6 tokens (of a large model: 4) into calls gives the same logits and final state")
+@check(
+    "path.split",
+    "every split of 6 tokens (of a large model: 4) into calls gives the same logits and final state",
+    blind="what happens at the ends of longer calls: path.length and path.chunk look there",
+)
 def split(context: Context, tally: Tally) -> str | None:
     """From one call to step by step."""
     number = SPLIT[context.large]
@@ -48,7 +52,11 @@ def split(context: Context, tally: Tally) -> str | None:
     return f"{2 ** (number - 1)} splits of {number} tokens{_promise(context)}"
 
 
-@check("path.length", "calls of 1 to 300 tokens (of a large model: 33) end in the right state")
+@check(
+    "path.length",
+    "calls of 1 to 300 tokens (of a large model: 33) end in the right state",
+    blind="texts that are longer still, and what is done between two calls",
+)
 def length(context: Context, tally: Tally) -> str | None:
     """Lengths around the chunk sizes that engines use."""
     lengths = LENGTHS[context.large]
@@ -58,7 +66,12 @@ def length(context: Context, tally: Tally) -> str | None:
     return "lengths " + ", ".join(map(str, lengths))
 
 
-@check("path.start", "a random, unsymmetric start state is imported, used and exported", needs=("state",))
+@check(
+    "path.start",
+    "a random, unsymmetric start state is imported, used and exported",
+    blind="states that are larger than a text makes them",
+    needs=("state",),
+)
 def start(context: Context, tally: Tally) -> str | None:
     """A transposed state shows only if it is not symmetric, and an ignored one only if it is not zero."""
     begin = context.start(context.seed)
@@ -82,7 +95,12 @@ def start(context: Context, tally: Tally) -> str | None:
     return None
 
 
-@check("path.chunk", "the chunk size of prefill changes nothing", needs=("chunk",))
+@check(
+    "path.chunk",
+    "the chunk size of prefill changes nothing",
+    blind="chunks of sizes that nobody can choose",
+    needs=("chunk",),
+)
 def chunk(context: Context, tally: Tally) -> str | None:
     """Chunks that divide the tokens, and chunks that do not."""
     tokens = context.tokens[: min(67, len(context.tokens) - 1)]  # no multiple of a chunk
@@ -108,7 +126,12 @@ BATCHES: dict[str, tuple[tuple[int, ...], ...]] = {
 }
 
 
-@check("path.batch", "rows of one batch are what each is alone", needs=("batch", "state"))
+@check(
+    "path.batch",
+    "rows of one batch are what each is alone",
+    blind="batches of more rows than it tries",
+    needs=("batch", "state"),
+)
 def batch(context: Context, tally: Tally) -> str | None:
     """Each row has a start state of its own; the first two rows have the same tokens, where they are as long."""
     for name, rows in BATCHES.items():
@@ -128,7 +151,7 @@ def batch(context: Context, tally: Tally) -> str | None:
     return ", ".join(BATCHES)
 
 
-@check("path.repeat", "a second run equals the first to the last bit")
+@check("path.repeat", "a second run equals the first to the last bit", blind="whatever is wrong twice in the same way")
 def repeat(context: Context, tally: Tally) -> str | None:
     """Prefill and step, with an unrelated text in between: nothing may leak from one state into another."""
     tokens = context.tokens[:19]
@@ -144,7 +167,12 @@ def repeat(context: Context, tally: Tally) -> str | None:
     return None
 
 
-@check("path.reset", "a state that was reset is a new one", needs=("snapshot",))
+@check(
+    "path.reset",
+    "a state that was reset is a new one",
+    blind="what is left in buffers outside of the state, if it is overwritten in time",
+    needs=("snapshot",),
+)
 def reset(context: Context, tally: Tally) -> str | None:
     """After prefill and after step."""
     tokens = context.tokens[:9]
@@ -158,7 +186,7 @@ def reset(context: Context, tally: Tally) -> str | None:
     return None
 
 
-@check("path.clone", "a clone and its original go separate ways", needs=("snapshot",))
+@check("path.clone", "a clone and its original go separate ways", blind="clones of clones", needs=("snapshot",))
 def clone(context: Context, tally: Tally) -> str | None:
     """The original goes on first, so that a shared buffer shows in the clone; then the other way round."""
     tokens = context.tokens[:12]
@@ -177,6 +205,7 @@ def clone(context: Context, tally: Tally) -> str | None:
 @check(
     "path.snapshot",
     "rolling back tokens, prefilled or stepped, leaves no trace of them",
+    blind="how many snapshots there may be at once",
     needs=("snapshot",),
 )
 def snapshot(context: Context, tally: Tally) -> str | None:
@@ -196,7 +225,12 @@ def snapshot(context: Context, tally: Tally) -> str | None:
     return None
 
 
-@check("path.threads", "the number of threads changes nothing: 1, 2, H−1, H+1", needs=("threads",))
+@check(
+    "path.threads",
+    "the number of threads changes nothing: 1, 2, H−1, H+1",
+    blind="a race that is rarely lost",
+    needs=("threads",),
+)
 def threads(context: Context, tally: Tally) -> str | None:
     """Work is often cut by heads: fewer threads than heads, and more."""
     tokens = context.tokens[:19]
@@ -219,7 +253,10 @@ def _refusing(context: Context) -> bool:
 
 
 @check(
-    "path.refuse", "a call that the attention's cache has no room for is refused and changes nothing", when=_refusing
+    "path.refuse",
+    "a call that the attention's cache has no room for is refused and changes nothing",
+    blind="calls that are refused for another reason",
+    when=_refusing,
 )
 def refuse(context: Context, tally: Tally) -> str | None:
     """A full cache, one token short of full; a token too many, several, and through a batch."""

@@ -15,6 +15,7 @@ from ..ops import INT8_OPS, OPS
 from ..tolerances import round_to
 from .graft import graft
 from .mutant import Mutant
+from .wkv7 import RECURRENCE
 
 __all__ = ["Port"]
 
@@ -23,7 +24,8 @@ KINDS = {"float64": np.float64, "float32": np.float32, "bfloat16": np.float32, "
 
 
 class Port:
-    """The reference's formulas with a mutant's in their place, in chunks, in batches, with snapshots.
+    """The reference's formulas, the recurrence in its three terms, with a mutant's in their place; in chunks, in
+    batches, with snapshots.
 
     What a mutant's `methods` may replace: `weights`, `see`, `carry` and `hand_on`, which do nothing here, and every
     verb. Where values of another engine are `given`, they take the place of this one's, as inputs of what comes after.
@@ -45,7 +47,8 @@ class Port:
         self.chunk = CHUNK
         self.given: Mapping[str, Array] = {}
         self.taken = 0  # tokens so far
-        self.formulas: Mapping[str, Callable[..., Any]] = mutant.formulas if mutant else {}
+        # Real ports do not multiply the transition out to a matrix.
+        self.formulas: Mapping[str, Callable[..., Any]] = {"wkv7": RECURRENCE, **(mutant.formulas if mutant else {})}
         for name, method in (mutant.methods if mutant else {}).items():
             setattr(self, name, MethodType(method, self))
         self._forward = graft(reference.forward, self.formulas)

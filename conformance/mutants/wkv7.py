@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ... import reference
 from ..engine import Array
 from .mutant import Mutant
 from .precision import kept_in
 
-__all__ = ["MUTANTS", "RIGHT"]
+__all__ = ["MUTANTS", "RECURRENCE", "RIGHT"]
 
 RIGHT = "S_t = S_{t−1} (diag(w) − kk (kk · a)ᵀ) + v kᵀ, y = S_t r; S is [value, key] and read before it decays"
 
@@ -50,6 +51,9 @@ def three_terms(r: Array, w: Array, k: Array, v: Array, kk: Array, a: Array, S: 
     """The right one, as kernels write it."""
     S = S * columns(w) - outer(read(S, kk), kk * a) + outer(v, k)
     return read(S, r), S
+
+
+RECURRENCE = stepped(three_terms)
 
 
 def decay_before_read(r: Array, w: Array, k: Array, v: Array, kk: Array, a: Array, S: Array) -> tuple[Array, Array]:
@@ -235,11 +239,11 @@ MUTANTS = (
         rounding=True,
     ),
     Mutant(
-        "wkv7.three_terms",
-        "S ← S diag(w) − (S kk) (kk · a)ᵀ + v kᵀ",
+        "wkv7.one_matrix",
+        "S multiplied by the token's transition as one matrix, as the paper writes it",
         RIGHT,
-        {"wkv7": stepped(three_terms)},
-        same="the product with the transition, multiplied out",
+        {"wkv7": reference.wkv7},
+        same="three terms, factored",
     ),
     Mutant(
         "wkv7.held_turned",
