@@ -40,7 +40,7 @@ __all__ = ["Matrix", "Row", "score"]
 PROCESSES = 2
 # Mutants of a model and mode that a process takes at a time: before the first it runs the port without a fault, which
 # takes as long as some twenty of them. So only where there are hundreds are they cut.
-PIECE, WHOLE = 16, 48
+PIECE, WHOLE = 8, 48
 TOKENIZER = "tokenizer check"  # the command: it is no check of an engine
 DTYPE = "float32"
 
