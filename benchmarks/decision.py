@@ -9,7 +9,8 @@ uncorrelated.
 
 Two processes of the same code differ by a percent or two for as long as they live, by where their memory lies. No
 number of rounds averages that away, and enough of them prove it. So a difference below the floor is none, and one above
-it must be found a second time, in new processes (gate.py).
+it must be found a second time, in new processes (gate.py). Two launches are independent: the chance that both are wrong
+is the product of the chances that each is, so each needs less proof than one alone would.
 """
 
 from collections.abc import Sequence
@@ -35,20 +36,21 @@ class Decision:
     slower: bool
 
 
-def decide(rounds: Sequence[Round], *, tests: int = 1) -> Decision:
-    """Of rounds that were taken one after the other; `tests` is how many such questions are asked together."""
+def decide(rounds: Sequence[Round], *, tests: int = 1, launches: int = 1) -> Decision:
+    """Of rounds that were taken one after the other; `tests` is how many such questions are asked together, `launches`
+    how many times each must be answered alike."""
     before, new, after = np.array(rounds).T
     change = new / np.sqrt(before * after)
     drift = after / before
     drift[1::2] = 1 / drift[1::2]  # a machine that slows down all the time is then no slow machine
-    return _decided(change, drift, float(np.median(change)), tests)
+    return _decided(change, drift, float(np.median(change)), (ALPHA / tests) ** (1 / launches))
 
 
 def decide_apart(old: Sequence[float], new: Sequence[float], *, tests: int = 1) -> Decision:
     """Of blocks of two runs, of which one is long past: nothing cancels what the machine did meanwhile."""
-    return _decided(new, old, float(np.median(new) / np.median(old)), tests)
+    return _decided(new, old, float(np.median(new) / np.median(old)), ALPHA / tests)
 
 
-def _decided(high: Sequence[float], low: Sequence[float], ratio: float, tests: int) -> Decision:
+def _decided(high: Sequence[float], low: Sequence[float], ratio: float, alpha: float) -> Decision:
     p = float(mannwhitneyu(high, low, alternative="greater").pvalue)
-    return Decision(ratio, p, p < ALPHA / tests and ratio >= FLOOR)
+    return Decision(ratio, p, p < alpha and ratio >= FLOOR)

@@ -91,7 +91,7 @@ def judge(row: Row, launch: Callable[[int], Pair], *, rounds: int, tests: int = 
         except (Wrong, Missing, Broken) as reason:
             return Verdict(row, reason=str(reason))
         old, new = [x for a, _, b in taken for x in (a, b)], [x for _, x, _ in taken]
-        verdict = Verdict(row, *_medians(old, new), decide(taken, tests=tests))
+        verdict = Verdict(row, *_medians(old, new), decide(taken, tests=tests, launches=LAUNCHES))
         if not verdict.slower:
             break
     return verdict

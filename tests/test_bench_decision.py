@@ -90,6 +90,20 @@ def test_many_questions_need_more_proof() -> None:
     assert not decide(rounds, tests=int(ALPHA / one.p) + 1).slower
 
 
+@pytest.mark.parametrize("noise", [quiet, wandering, interrupted, drifting])
+def test_two_launches_are_wrong_together_as_rarely_as_one_alone(noise: Noise) -> None:
+    """Each of them may be more often: with ALPHA for both, √ALPHA for each."""
+    random = np.random.default_rng(2)
+    both = 0
+    for _ in range(RUNS):
+        launches = noise(random, 6 * ROUNDS).reshape(2, ROUNDS, 3)
+        both += all(decide([tuple(each) for each in rounds], launches=2).p < ALPHA**0.5 for rounds in launches)
+    assert both / RUNS <= 3 * ALPHA  # of 400 runs; the floor is not even asked
+    one = decide([tuple(each) for each in quiet(random, 9).reshape(3, 3) * (1, 1.1, 1)], launches=2)
+    assert ALPHA < one.p < ALPHA**0.5
+    assert one.slower
+
+
 def test_an_earlier_run_is_compared_block_by_block() -> None:
     """Its blocks stand next to none of today's."""
     random = np.random.default_rng(0)

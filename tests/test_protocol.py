@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from started import started
 
 from gander.conformance.adapters.command import Engine
 from gander.conformance.guard import EngineFault
@@ -319,7 +320,7 @@ def test_nothing_is_left_when_gander_is_stopped(
     folder = tmp_path / "its own"
     folder.mkdir()
     command = [sys.executable, "-m", "gander", "check", "-m", "golden:narrow", "-e", spec, "--only", "path.split"]
-    gander = subprocess.Popen(command, env={**os.environ, "TMPDIR": str(folder)}, stderr=subprocess.PIPE)
+    gander = started(command, env={**os.environ, "TMPDIR": str(folder)}, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 60
     while not list(folder.glob("gander-*/model.safetensors")) and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from started import started
 
 from gander.conformance.results import Status
 from gander.reports import read_result
@@ -87,7 +88,7 @@ def test_a_closed_pipe_is_no_verdict(words: tuple[str, ...]) -> None:
 
 def test_ctrl_c_ends_with_one_word(tmp_path: Path) -> None:
     """And leaves nothing behind."""
-    command = subprocess.Popen(
+    command = started(
         [*GANDER, "golden", "make", "-m", "random:0.1B", "-t", "1,2,3", "-o", "made"],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
@@ -109,7 +110,7 @@ def test_ctrl_c_leaves_what_a_check_found_by_then(resumed: bool, tmp_path: Path)
     options = ["--only", "load", "--only", "layer.isolated", "--only", "golden", "--out", "result.json"]
     options += ["--resume", "done.jsonl"] if resumed else []
     words = [*GANDER, "check", "-m", "golden:narrow", "-m", "golden:vocab", "-e", "py:slow:Slow", *options]
-    command = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = started(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for _ in range(600):
         if (tmp_path / "slow.txt").exists():  # it is asked for a whole text, which will take an hour
             break
