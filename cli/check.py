@@ -170,6 +170,11 @@ def command(
         write_certificate(certify(as_data(report)), Path(certificate_file))
     if trouble:
         click.echo(trouble, err=True)
+    if report.stopped:
+        click.echo(
+            f"stopped: {'the same command' if resume else 'begun with --resume FILE, it'} would go on from here",
+            err=True,
+        )
     if until is not None:
         click.echo(f"note: only the taps until {until} were looked at", err=True)
     return _show(report, result_file, as_json)
@@ -228,7 +233,4 @@ def _show(report: "Report", result_file: str | None, as_json: bool) -> int:
         click.echo(report_as_json(report))
     else:
         print_report(report, console())
-    if report.stopped:
-        click.echo("stopped; with --resume FILE, the same command would go on from here", err=True)
-        return STOPPED
-    return report.status.exit_code
+    return STOPPED if report.stopped else report.status.exit_code

@@ -5,8 +5,8 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,7 +26,7 @@ from .engine import Engine
 from .environment import environment
 from .mode import Mode
 from .registry import CHECKS, Check
-from .results import CheckResult, ModelReport, Report
+from .results import ModelReport, Report
 from .runner import askable, run, with_not_run
 from .until import up_to
 
@@ -72,11 +72,15 @@ def run_apart(
 ) -> Report:
     """The report of `run`, whoever runs the checks."""
     began = time.perf_counter()
-    cases: list[list[str]] = []  # of each model
+    reports: list[ModelReport] = []  # without results yet
     for model, checkpoint, golden in models:
-        chosen = askable(checkpoint, asked.mode, checks, golden=golden, first=not any(cases))
-        cases.append([f"{check.id} {model}" for check in chosen])
-    pieces = [[case] for case in dict.fromkeys(case for of_model in cases for case in of_model)]
+        applicable = askable(checkpoint, asked.mode, golden=golden, first=not reports)
+        if any(check.id in applicable for check in checks):
+            reports.append(ModelReport(model, checkpoint.fingerprint(), (), applicable))
+    cases = {
+        f"{check.id} {report.model}": None for report in reports for check in checks if check.id in report.applicable
+    }
+    pieces = [[case] for case in cases]
     if not pieces:  # which it says better
         return run(asked.make, models, checks, command=command, mode=asked.mode, seed=asked.seed)
     of = {
@@ -95,16 +99,6 @@ def run_apart(
         if not found:  # there is nothing to report yet
             raise
         stopped = True
-    reports: list[ModelReport] = []
-    for (model, checkpoint, golden), of_model in zip(models, cases, strict=True):
-        if of_model:
-            every = askable(checkpoint, asked.mode, list(CHECKS.values()), golden=golden, first=not reports)
-            parts = [CONVERTER.structure(found[case]["report"], ModelReport) for case in of_model if case in found]
-            results = _in_order([result for part in parts for result in part.checks], checks)
-            if stopped:
-                results = with_not_run(results, [check for check in checks if f"{check.id} {model}" in of_model])
-            of_every = tuple(check.id for check in every)
-            reports.append(ModelReport(model, checkpoint.fingerprint(), results, of_every))
     engine, dtype = next(iter(found.values()))["engine"]
     return Report(
         engine,
@@ -112,7 +106,7 @@ def run_apart(
         str(asked.mode),
         __version__,
         command,
-        tuple(reports),
+        tuple(_joined(report, checks, found) for report in reports),
         time.perf_counter() - began,
         asked.seed,
         stopped=stopped,
@@ -120,12 +114,16 @@ def run_apart(
     )
 
 
-def _in_order(results: Sequence[CheckResult], checks: Sequence[Check]) -> tuple[CheckResult, ...]:
-    """In the order of the checks, with what was found on the way from opening to closing once."""
-    by_id = {result.id: result for result in results}
-    asked = [check.id for check in checks]
-    order = dict.fromkeys([*asked, "load.close"] if LOAD_ENGINE in asked else [LOAD_ENGINE, *asked, "load.close"])
-    return tuple(by_id[id] for id in order if id in by_id)
+def _joined(report: ModelReport, checks: Sequence[Check], found: Mapping[str, Result]) -> ModelReport:
+    """The report with the results of its cases, in the order of the checks; what was found on the way from opening to
+    closing stands in it once."""
+    chosen = [check for check in checks if check.id in report.applicable]
+    ids = [check.id for check in chosen]
+    done = [found[case] for id in ids if (case := f"{id} {report.model}") in found]
+    parts = [CONVERTER.structure(result["report"], ModelReport) for result in done]
+    by_id = {result.id: result for part in parts for result in part.checks}
+    order = dict.fromkeys([*ids, "load.close"] if LOAD_ENGINE in ids else [LOAD_ENGINE, *ids, "load.close"])
+    return replace(report, checks=with_not_run([by_id[id] for id in order if id in by_id], chosen))
 
 
 def _made_of(engine: str) -> str:

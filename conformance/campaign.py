@@ -6,6 +6,7 @@ Only names go to a worker, and only what JSON can hold comes back: workers open 
 import hashlib
 import json
 import logging
+import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
-from threading import Lock
+from threading import Lock, current_thread, main_thread
 from typing import Any, TypeAlias
 from warnings import catch_warnings, filterwarnings
 
@@ -102,7 +103,9 @@ def _client(how: How) -> Iterator[Any]:
 
     if how.workers:
         options = {"n_workers": how.workers, "threads_per_worker": 1, "dashboard_address": None}
-        with LocalCluster(**options, silence_logs=logging.CRITICAL) as cluster, Client(cluster) as client:
+        with _unheard():
+            started = LocalCluster(**options, silence_logs=logging.CRITICAL)
+        with started as cluster, Client(cluster) as client:
             yield client
         return
     try:
@@ -113,6 +116,19 @@ def _client(how: How) -> Iterator[Any]:
         ) from error
     with connected as client:
         yield client
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Processes that are started here do not hear Ctrl-C, which a terminal sends to all: this one ends them."""
+    if current_thread() is not main_thread():  # which alone may say so
+        yield
+        return
+    heard = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, heard)
 
 
 _ALONE = Lock()

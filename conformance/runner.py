@@ -66,7 +66,8 @@ def run(
     engine: Any = None
     stopped = False
     for model, checkpoint, golden in models:
-        chosen = askable(checkpoint, mode, checks, golden=golden, first=not reports)
+        applicable = askable(checkpoint, mode, golden=golden, first=not reports)
+        chosen = [check for check in checks if check.id in applicable]
         if not chosen:
             continue
         results: list[CheckResult] = []
@@ -82,15 +83,7 @@ def run(
             if engine is None:  # there is nothing to report yet
                 raise
             stopped = True
-        every = askable(checkpoint, mode, list(CHECKS.values()), golden=golden, first=not reports)
-        reports.append(
-            ModelReport(
-                model,
-                checkpoint.fingerprint(),
-                with_not_run(results, chosen) if stopped else tuple(results),
-                tuple(check.id for check in every),
-            )
-        )
+        reports.append(ModelReport(model, checkpoint.fingerprint(), with_not_run(results, chosen), applicable))
     if not reports:
         raise InputError(
             "none of these checks can be asked of these models",
@@ -114,7 +107,7 @@ def run(
 
 
 def with_not_run(results: Sequence[CheckResult], checks: Sequence[Check]) -> tuple[CheckResult, ...]:
-    """The results, and of the checks that have none, that they were not run."""
+    """The results, and of the checks that have none, as after Ctrl-C, that they were not run."""
     asked = {result.id for result in results}
     left = [check.id for check in checks if check.id not in asked]
     return (*results, *(CheckResult(id, 0, 0, 0.0, (), 0.0, "not run: stopped") for id in left))
@@ -189,23 +182,18 @@ def opened(open_engine: Callable[[], Engine]) -> Any:
         return Absent(fault)
 
 
-def _applicable(context: Context, checks: Sequence[Check], *, first: bool) -> list[Check]:
-    """Those that can be asked of this model, in this mode. `first`: of the models that are checked together."""
-    asked = [check for check in checks if check.when(context)]
-    # A formula alone knows no model: once is enough.
-    return asked if first else [check for check in asked if "apply" not in check.needs]
-
-
-def askable(
-    checkpoint: Checkpoint, mode: Mode, checks: Sequence[Check], *, golden: GoldenSet | None, first: bool
-) -> list[Check]:
-    """The same, before there is an engine."""
+def askable(checkpoint: Checkpoint, mode: Mode, *, golden: GoldenSet | None, first: bool) -> tuple[str, ...]:
+    """The checks that can be asked of this model in this mode, whatever the engine. `first`: of the models that are
+    checked together."""
     nobody = EngineFault("engine", "is not asked yet")
 
     def none() -> Engine:
         raise nobody
 
-    return _applicable(context_of(Absent(nobody), checkpoint, mode, none, golden=golden), checks, first=first)
+    context = context_of(Absent(nobody), checkpoint, mode, none, golden=golden)
+    asked = [check for check in CHECKS.values() if check.when(context)]
+    # A formula alone knows no model: once is enough.
+    return tuple(check.id for check in asked if first or "apply" not in check.needs)
 
 
 def one_thread_if_small(context: Context) -> AbstractContextManager[object]:

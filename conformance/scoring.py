@@ -316,16 +316,11 @@ class _ImpatientTally(Tally):
     def tensors(
         self, got: Mapping[str, object], want: Mapping[str, Array], bound: Mapping[str, Array], **how: Any
     ) -> bool:
-        if not isinstance(bound, _Widening):
-            return super().tensors(got, want, bound, **how)
-        outside = {}
-        for name, value in want.items():
-            if compare(got.get(name), value, bound.narrow[name]).ok:
-                self.expected += 1
-                self.compared += 1
-            else:
-                outside[name] = value
-        return super().tensors(got, outside, bound, **how)
+        if isinstance(bound, _Widening) and all(
+            compare(got.get(name), value, bound.narrow[name]).ok for name, value in want.items()
+        ):
+            bound = bound.narrow
+        return super().tensors(got, want, bound, **how)
 
 
 @dataclass
@@ -350,9 +345,13 @@ class _Impatient(Context):
         """The formula that takes longest in layer.isolated, on inputs that a fault behind it leaves as they were."""
         if not isinstance(inputs[0], Bounded):
             return reference.wkv7(*inputs)
-        arrays = [x for held in inputs for x in (held.value, held.mse, getattr(held, "covariance", None))]
-        key = "wkv7", *(None if x is None else x.tobytes() for x in arrays)
-        return self.shared(("wkv7", hash(key)), partial(reference.wkv7, *inputs))
+        parts = {
+            f"{i}.{part}": array
+            for i, held in enumerate(inputs)
+            for part in ("value", "mse", "covariance")
+            if (array := getattr(held, part, None)) is not None
+        }
+        return self.shared(("wkv7", digest(parts)), partial(reference.wkv7, *inputs))
 
     def with_codes(
         self, tokens: Sequence[int], start: Mapping[str, Array], calls: Sequence[int], taps: Arrays

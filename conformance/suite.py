@@ -83,7 +83,8 @@ class Opened:
         self.checkpoint = open_model(model)
         self._golden = golden_of(read_manifest(), self.checkpoint, suite.mode)
         first = model == suite.models[0]
-        self.checks = askable(self.checkpoint, suite.mode, suite.checks, golden=self._golden, first=first)
+        applicable = askable(self.checkpoint, suite.mode, golden=self._golden, first=first)
+        self.checks = [check for check in suite.checks if check.id in applicable]
 
     @cached_property
     def begun(self) -> tuple[Any, Context, CheckResult | None]:

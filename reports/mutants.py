@@ -125,7 +125,7 @@ def matrix_as_json(matrix: Matrix) -> str:
 PAGE = """# The kill matrix
 
 Every check of `gander check` against every mutant: a right port (the reference's formulas behind an
-engine's verbs, in float32) with one fault put in. {summary}. To repeat it:
+engine's verbs, in float32, the recurrence in three terms) with one fault put in. {summary}. To repeat it:
 `gander mutants score --page docs/kill-matrix.md`.
 
 A check that finds no fault would prove nothing, and a fault that no check finds would get through:

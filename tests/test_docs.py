@@ -1,6 +1,7 @@
 """README and docs: what is made is up to date, every link leads somewhere, every command runs."""
 
 import importlib.util
+import re
 import shlex
 import shutil
 import subprocess
@@ -104,7 +105,11 @@ ELSEWHERE = {
     "gander mutants score": "tests/test_scoring.py, and CI runs all of it",
     "gander check --workers": "tests/test_campaign.py",
 }
-BY_CI = ("python3 -m venv ", ".venv/bin/", "pip install ")
+WHOLE = {  # what everyone types first
+    "python3 -m venv .venv && .venv/bin/pip install -q -c constraints.txt -e . && .venv/bin/gander check",
+    ".venv/bin/python -m pytest -n auto",
+}
+INSTALLS = re.compile(r"'(?:\.|gander-rwkv)\[([a-z,]+)\]'")  # of which the extras are looked up
 
 
 def test_every_block_is_of_a_kind_that_is_tested() -> None:
@@ -192,17 +197,27 @@ def done(typed: NamedTuple) -> None:
 def test_commands(block: Block, here: Path, gander: Callable) -> None:
     """In their order, in one folder; a check of everything is cut down to a few."""
     for line in block.commands:
-        words = shlex.split(line, comments=True)
-        if line.startswith(BY_CI):
+        words = shlex.split(line.removeprefix(".venv/bin/"), comments=True)
+        if words[0] != "gander":
+            installs(line)
             continue
-        assert words[0] == "gander", f"{block}: {line}"
-        if any(line.startswith(start) for start in ELSEWHERE):
+        if any(shlex.join(words).startswith(start) for start in ELSEWHERE):
             parsed(words[1:])
             continue
         for before, file in pairwise(words):
             if before in ("--out", "-o") and Path(file).is_file():  # which the test has put there
                 Path(file).unlink()
         done(gander(*shortened(words[1:])))
+
+
+def installs(line: str) -> None:
+    """A command that is no gander's makes an environment, of extras that there are, or runs the tests."""
+    if line in WHOLE:
+        return
+    named = INSTALLS.search(line)
+    assert named is not None, f"neither gander nor an installation: {line}"
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(named[1].split(",")) <= extras.keys(), line
 
 
 def shortened(words: list[str]) -> list[str]:

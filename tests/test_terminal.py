@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from installed import needs
 from started import started
 
 from gander.conformance.results import Status
@@ -111,15 +112,13 @@ def test_ctrl_c_leaves_what_a_check_found_by_then(resumed: bool, tmp_path: Path)
     options += ["--resume", "done.jsonl"] if resumed else []
     words = [*GANDER, "check", "-m", "golden:narrow", "-m", "golden:vocab", "-e", "py:slow:Slow", *options]
     command = started(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    for _ in range(600):
-        if (tmp_path / "slow.txt").exists():  # it is asked for a whole text, which will take an hour
-            break
-        time.sleep(0.1)
+    wait_for(tmp_path / "slow.txt")  # it is asked for a whole text, which will take an hour
     command.send_signal(signal.SIGINT)
     out, err = command.communicate(timeout=60)
     assert command.returncode == 130, err
     assert "stopped before the end" in out
-    assert "Traceback" not in err and "--resume" in err
+    assert "Traceback" not in err
+    assert f"stopped: {'the same command' if resumed else 'begun with --resume FILE, it'} would go on from here" in err
     report = read_result(tmp_path / "result.json")
     assert (report.stopped, report.status) == (True, Status.INCOMPLETE)
     statuses = [{check.id: check.status for check in model.checks} for model in report.models]
@@ -133,6 +132,30 @@ def test_ctrl_c_leaves_what_a_check_found_by_then(resumed: bool, tmp_path: Path)
             "load.census golden:narrow",
             "load.engine golden:narrow",
         ]
+
+
+@needs("distributed")
+def test_ctrl_c_ends_workers_without_a_word_of_theirs(tmp_path: Path) -> None:
+    """A terminal sends it to every process."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    words = ["check", "-m", "golden:narrow", "-e", "py:slow:Slow", "--workers", "2", "--out", "result.json"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = started([*GANDER, *words], cwd=tmp_path, start_new_session=True, text=True, **pipes)
+    wait_for(tmp_path / "slow.txt")
+    os.killpg(command.pid, signal.SIGINT)
+    _, err = command.communicate(timeout=60)
+    assert command.returncode == 130, err
+    assert err.strip() == "stopped: begun with --resume FILE, it would go on from here"
+    assert read_result(tmp_path / "result.json").stopped
+
+
+def wait_for(file: Path) -> None:
+    """Until an engine has written it."""
+    for _ in range(600):
+        if file.exists():
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{file} did not come")
 
 
 SLOW = """

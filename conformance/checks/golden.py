@@ -19,10 +19,13 @@ def _holding(holds: str) -> Callable[[Context], bool]:
     return lambda context: context.golden is not None and any(holds in trace.holds for trace in context.golden.traces)
 
 
+OTHERS = "other texts, and models of which nothing is stored"
+
+
 @check(
     "golden.taps",
     "every tap of the stored traces",
-    blind="other texts, and models of which nothing is stored",
+    blind=OTHERS,
     needs=("taps",),
     when=_holding("taps"),
 )
@@ -37,7 +40,7 @@ def taps(context: Context, tally: Tally) -> str | None:
 @check(
     "golden.logits",
     "the logits of the stored traces",
-    blind="other texts, and models of which nothing is stored",
+    blind=OTHERS,
     when=_holding("logits"),
 )
 def logits(context: Context, tally: Tally) -> str | None:
