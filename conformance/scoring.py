@@ -11,6 +11,7 @@ from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
 from hypothesis.configuration import set_hypothesis_home_dir
 from threadpoolctl import threadpool_limits
 
@@ -29,7 +30,7 @@ from .mutants import MUTANTS, TOKENIZERS, Mutant, Port, TokenizerMutant
 from .mutants.graft import calls, graft
 from .numbers.bounded import Bounded
 from .ops import OPS
-from .oracle import Run
+from .oracle import Oracle, Run
 from .registry import CHECKS, Check, select
 from .results import Finding, Status
 from .tokenizers import compare_tokenizer
@@ -40,7 +41,7 @@ __all__ = ["Matrix", "Row", "score"]
 PROCESSES = 2
 # Mutants of a model and mode that a process takes at a time: before the first it runs the port without a fault, which
 # takes as long as some twenty of them. So only where there are hundreds are they cut.
-PIECE, WHOLE = 8, 48
+PIECE, WHOLE = 4, 48
 TOKENIZER = "tokenizer check"  # the command: it is no check of an engine
 DTYPE = "float32"
 
@@ -158,7 +159,7 @@ _TOKENIZERS = {mutant.id: mutant for mutant in TOKENIZERS}
 def _rows(ids: Sequence[str]) -> dict[str, Result]:
     """Of tokenizers, or of mutants of one model and mode: the cells, and what fails the port without a fault."""
     set_hypothesis_home_dir(Path(tempfile.gettempdir(), "gander-hypothesis"))
-    with threadpool_limits(1):
+    with threadpool_limits(1), np.errstate(all="ignore"):  # infinities and NaN are the checks' to judge
         if ids[0] in _TOKENIZERS:
             vocabulary = find_vocabulary()
             return {id: _tokenizer_row(_TOKENIZERS[id], vocabulary) for id in ids}
@@ -168,7 +169,7 @@ def _rows(ids: Sequence[str]) -> dict[str, Result]:
 
 
 def _row(mutant: Mutant, baseline: "_Baseline") -> Result:
-    cells = dict(_cells(partial(Port, mutant, dtype=DTYPE, **mutant.mode.options), mutant, baseline))
+    cells = _cells(mutant, baseline)
     return {
         "killed_by": [check for check, kills in cells.items() if kills],
         "passed": [check for check, kills in cells.items() if not kills],
@@ -221,12 +222,17 @@ _OPS: dict[bool, Asked] = {}  # INT8 has more of them
 
 
 def _asked(baseline: _Baseline, checks: Sequence[Check]) -> Asked:
-    asks, killed = {}, set()
     _Noting.asked = set()
-    for check, kills in _cells(partial(_Noting, dtype=DTYPE, **baseline.mode.options), None, baseline, checks):
-        asks[check], _Noting.asked = frozenset(_Noting.asked | (LOADING if "p" in _Noting.asked else set())), set()
-        if kills:
-            killed.add(check)
+    context = _begun(partial(_Noting, dtype=DTYPE, **baseline.mode.options), None, baseline)
+    if context is None:
+        return frozenset([LOAD_ENGINE]), {}
+    asks, killed = {}, set()
+    for check in checks:
+        if check.when(context):
+            _Noting.asked = set()
+            if _finds(check, context):
+                killed.add(check.id)
+            asks[check.id] = frozenset(_Noting.asked | (LOADING if "p" in _Noting.asked else set()))
     return frozenset(killed), asks
 
 
@@ -247,10 +253,20 @@ class _Noting(Port):
 # --- one cell
 
 
-def _cells(
-    make: Callable[[], Port], mutant: Mutant | None, baseline: _Baseline, checks: Iterable[Check] = CHECKS.values()
-) -> Iterator[tuple[str, bool]]:
+def _cells(mutant: Mutant, baseline: _Baseline) -> dict[str, bool]:
     """Each check that can be asked, and whether it finds anything."""
+    context = _begun(partial(Port, mutant, dtype=DTYPE, **mutant.mode.options), mutant, baseline)
+    if context is None:
+        return {LOAD_ENGINE: True}
+    return {
+        check.id: _comes_to(check, mutant, baseline) and _finds(check, context)
+        for check in CHECKS.values()
+        if check.when(context)
+    }
+
+
+def _begun(make: Callable[[], Port], mutant: Mutant | None, baseline: _Baseline) -> "_Impatient | None":
+    """What checks are given; None, if the port cannot even be loaded."""
     checkpoint, mode, golden = baseline.checkpoint, baseline.mode, baseline.golden
     if mutant is not None and mutant.spoils is not None:
         checkpoint, golden = mutant.spoils(checkpoint), None  # nothing is stored of such a file
@@ -259,19 +275,16 @@ def _cells(
         guard, DTYPE, Port.capabilities, checkpoint, mode, golden, 0, lambda text: None, make, baseline=baseline
     )
     try:
-        guard.load(checkpoint)
+        guard.load(checkpoint, context.shared("weights", partial(checkpoint.weights, np.float32)))
         guard.forward([0], guard.initial_state())
     except EngineFault:
-        yield LOAD_ENGINE, True
-        return
-    for check in checks:
-        if check.when(context):
-            yield check.id, _comes_to(check, mutant, baseline) and _finds(check, context)
+        return None
+    return context
 
 
-def _comes_to(check: Check, mutant: Mutant | None, baseline: _Baseline) -> bool:
+def _comes_to(check: Check, mutant: Mutant, baseline: _Baseline) -> bool:
     """Whether the check comes to what is replaced. If not, it finds what it finds where there is no fault: nothing."""
-    if mutant is None or mutant.spoils is not None or baseline.asks[check.id] & mutant.methods.keys():
+    if mutant.spoils is not None or baseline.asks[check.id] & mutant.methods.keys():
         return True
     op = OPS.get(check.id.partition(".")[2])
     return bool(mutant.formulas if op is None else calls(op.function) & mutant.formulas.keys())
@@ -331,7 +344,7 @@ class _Impatient(Context):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.oracle.forward = graft(reference.forward, {"wkv7": self._wkv7})
+        self.oracle = self.shared("oracle", self._sparing)
 
     def bounded(self, value: Run, yardsticks: Iterable[Run]) -> Expected:
         runs = iter(yardsticks)
@@ -340,6 +353,10 @@ class _Impatient(Context):
         wide = cache(lambda: bounds_of(value, [first, *runs], self.dtype))
         taps, state = (_Widening(narrow[i], partial(lambda i: wide()[i], i)) for i in range(2))
         return value, taps, state
+
+    def _sparing(self) -> Oracle:
+        self.oracle.forward = graft(reference.forward, {"wkv7": self._wkv7})
+        return self.oracle
 
     def _wkv7(self, *inputs: Any) -> Any:
         """The formula that takes longest in layer.isolated, on inputs that a fault behind it leaves as they were."""

@@ -5,6 +5,7 @@ from the tokens: an error shows everything it leads to.
 """
 
 from dataclasses import replace
+from functools import partial
 
 from ...traces import path_name
 from ..compare import Tally
@@ -60,7 +61,7 @@ def weights(context: Context, tally: Tally) -> str | None:
 
     For a 16-bit engine they are rounded to its dtype first, since it may.
     """
-    finer = finer_weights(context.checkpoint, context.dtype)
+    finer = context.shared("finer weights", partial(finer_weights, context.checkpoint, context.dtype))
     tokens, parts = context.tokens[:9], (9,)
     try:
         engine = Guard(context.another(), context.config.vocab)

@@ -115,14 +115,14 @@ def chunk(context: Context, tally: Tally) -> str | None:
     return "chunks of " + ", ".join(map(str, CHUNKS))
 
 
-# Batches, as the calls that each row takes part in. Lengths that differ, in both orders: padding enters no state. Equal
-# lengths, as many engines take another way then. One row. And decode: one token a row, call after call.
+# Batches, as the calls that each row takes part in. One row. Decode: one token a row, call after call. Equal lengths,
+# as many engines take another way then. And lengths that differ, in both orders: padding enters no state.
 BATCHES: dict[str, tuple[tuple[int, ...], ...]] = {
-    "unequal": ((1,), (5,), (16,), (17,), (33,)),
-    "unequal, reversed": ((33,), (17,), (16,), (5,), (1,)),
-    "equal": ((9,), (9,), (9,)),
     "single": ((6,),),
     "decode": ((1,) * 4, (1,) * 4, (1,) * 4),
+    "equal": ((9,), (9,), (9,)),
+    "unequal": ((1,), (5,), (16,), (17,), (33,)),
+    "unequal, reversed": ((33,), (17,), (16,), (5,), (1,)),
 }
 
 
