@@ -22,7 +22,7 @@ from .rows import Row
 
 __all__ = ["LAUNCHES", "QUICK", "ROUNDS", "Verdict", "against_file", "against_side", "judge", "print_verdicts"]
 
-ROUNDS, QUICK = 30, 12
+ROUNDS, QUICK = 15, 6  # of six blocks
 Pair = tuple[Field, Field]  # of old code and new
 
 LAUNCHES = 2  # a slowdown counts if the second pair of processes shows it too
@@ -45,7 +45,7 @@ class Verdict:
 
 
 def compare(row: Row, old: Field, new: Field, *, rounds: int) -> list[Round]:
-    """Rounds of old, new, old, each side proved right first."""
+    """Rounds in which old and new take turns, each side proved right first."""
     entry = row.entries[0]
     old.start(entry)
     new.start(entry)
@@ -53,10 +53,10 @@ def compare(row: Row, old: Field, new: Field, *, rounds: int) -> list[Round]:
     for worker in (before, now):
         worker.block(entry)  # what is done for the first time does not count
 
-    def one() -> Round:
-        return before.block(entry).median, now.block(entry).median, before.block(entry).median
+    def block(number: int) -> float:
+        return (before, now)[number % 2].block(entry).median
 
-    return [one() for _ in range(rounds)]
+    return [(block(0), block(1), block(2), block(3), block(4), block(5)) for _ in range(rounds)]
 
 
 def against_side(
@@ -90,7 +90,7 @@ def judge(row: Row, launch: Callable[[int], Pair], *, rounds: int, tests: int = 
             taken = compare(row, *launch(again), rounds=rounds)
         except (Wrong, Missing, Broken) as reason:
             return Verdict(row, reason=str(reason))
-        old, new = [x for a, _, b in taken for x in (a, b)], [x for _, x, _ in taken]
+        old, new = ([seconds for each in taken for seconds in each[side::2]] for side in (0, 1))
         verdict = Verdict(row, *_medians(old, new), decide(taken, tests=tests, launches=LAUNCHES))
         if not verdict.slower:
             break
@@ -112,7 +112,7 @@ def against_file(
             try:
                 worker = now.ready(entry)
                 worker.block(entry)
-                blocks = [worker.block(entry).median for _ in range(max(ROUNDS // 2, len(old)))]
+                blocks = [worker.block(entry).median for _ in range(max(ROUNDS, len(old)))]
             except (Wrong, Missing, Broken) as reason:
                 yield Verdict(row, reason=str(reason))
                 continue

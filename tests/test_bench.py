@@ -19,7 +19,7 @@ pytest.importorskip("scipy", reason="pip install 'gander-rwkv[bench]'")
 
 from gander.benchmarks import gate, sides
 from gander.benchmarks.clock import clock
-from gander.benchmarks.decision import Decision
+from gander.benchmarks.decision import Decision, Round
 from gander.benchmarks.field import MISLEADING, Block, Broken, Field, Missing, Side
 from gander.benchmarks.inputs import Inputs
 from gander.benchmarks.measure import measure
@@ -291,9 +291,9 @@ def test_the_gate_finds_twice_the_work_and_nothing_where_there_is_nothing(
     """Real engines in real processes: new does twice the work; old does; both are the same."""
     with ExitStack() as started:
         this, slow = (started.enter_context(Field(inputs, proof, side)) for side in (Side(), twice))
-        slower = gate.judge(TINY, lambda again: (this, slow), rounds=8)
-        faster = gate.judge(TINY, lambda again: (slow, this), rounds=8)
-        same = gate.judge(TINY, lambda again: (this, this), rounds=8)
+        slower = gate.judge(TINY, lambda again: (this, slow), rounds=4)
+        faster = gate.judge(TINY, lambda again: (slow, this), rounds=4)
+        same = gate.judge(TINY, lambda again: (this, this), rounds=4)
     assert slower.decision is not None and slower.slower and slower.decision.ratio > 1.5
     assert faster.decision is not None and not faster.slower
     assert same.decision is not None and 0.67 < same.decision.ratio < 1.5
@@ -304,15 +304,16 @@ def test_a_slowdown_must_be_found_twice(monkeypatch: pytest.MonkeyPatch) -> None
     """In a second pair of processes: two of the same code may differ for as long as they live."""
     launched: list[int] = []
 
-    def rounds(row: Row, old: Any, new: Any, *, rounds: int) -> list[tuple[float, float, float]]:
-        return [(1.0, 1.2 if not launched[-1] else 1.0, 1.0)] * rounds
+    def rounds(row: Row, old: Any, new: Any, *, rounds: int) -> list[Round]:
+        seconds = 1.0 if launched[-1] else 1.2
+        return [(1.0, seconds, 1.0, seconds, 1.0, seconds)] * rounds
 
     def launch(again: int) -> Any:
         launched.append(again)
         return None, None
 
     monkeypatch.setattr(gate, "compare", rounds)
-    assert not gate.judge(TINY, launch, rounds=20).slower
+    assert not gate.judge(TINY, launch, rounds=10).slower
     assert launched == [0, 1]
 
 
