@@ -115,12 +115,12 @@ def chunk(context: Context, tally: Tally) -> str | None:
     return "chunks of " + ", ".join(map(str, CHUNKS))
 
 
-# Batches, as the calls that each row takes part in. One row. Decode: one token a row, call after call. Equal lengths,
-# as many engines take another way then. And lengths that differ, in both orders: padding enters no state.
+# Batches, as the calls that each row takes part in. One row. Equal lengths, as many engines take another way then.
+# Decode: one token a row, call after call. And lengths that differ, in both orders: padding enters no state.
 BATCHES: dict[str, tuple[tuple[int, ...], ...]] = {
     "single": ((6,),),
-    "decode": ((1,) * 4, (1,) * 4, (1,) * 4),
     "equal": ((9,), (9,), (9,)),
+    "decode": ((1,) * 4, (1,) * 4, (1,) * 4),
     "unequal": ((1,), (5,), (16,), (17,), (33,)),
     "unequal, reversed": ((33,), (17,), (16,), (5,), (1,)),
 }
