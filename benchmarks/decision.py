@@ -16,9 +16,10 @@ is the product of the chances that each is, so each needs less proof than one al
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 from scipy.stats import mannwhitneyu
 
 __all__ = ["ALPHA", "FLOOR", "Decision", "Round", "decide", "decide_apart"]
@@ -26,8 +27,8 @@ __all__ = ["ALPHA", "FLOOR", "Decision", "Round", "decide", "decide_apart"]
 ALPHA = 0.01  # of a false alarm of all rows together, by the test alone
 FLOOR = 1.05  # 5 %: a smaller slowdown is not reported
 
-Round: TypeAlias = tuple[float, float, float, float, float, float]  # seconds of old, new, old, new, old, new
-Samples: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
+Round: TypeAlias = tuple[float, ...]  # seconds of old, new, old, new, old, new
+Logarithms: TypeAlias = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,8 @@ def decide_apart(old: Sequence[float], new: Sequence[float], *, tests: int = 1) 
     return _decided(np.log(new), np.log(old), 1, ALPHA / tests)
 
 
-def _decided(high: Samples, low: Samples, times: int, alpha: float) -> Decision:
-    """Logarithms, which differ by so many times the change."""
+def _decided(high: Logarithms, low: Logarithms, times: int, alpha: float) -> Decision:
+    """They differ by so many times the change."""
     p = float(mannwhitneyu(high, low, alternative="greater").pvalue)
     ratio = float(np.exp(np.median(np.subtract.outer(high, low)) / times))
     return Decision(ratio, p, p < alpha and ratio >= FLOOR)

@@ -53,10 +53,7 @@ def compare(row: Row, old: Field, new: Field, *, rounds: int) -> list[Round]:
     for worker in (before, now):
         worker.block(entry)  # what is done for the first time does not count
 
-    def block(number: int) -> float:
-        return (before, now)[number % 2].block(entry).median
-
-    return [(block(0), block(1), block(2), block(3), block(4), block(5)) for _ in range(rounds)]
+    return [tuple(worker.block(entry).median for worker in (before, now) * 3) for _ in range(rounds)]
 
 
 def against_side(

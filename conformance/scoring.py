@@ -222,7 +222,6 @@ _OPS: dict[bool, Asked] = {}  # INT8 has more of them
 
 
 def _asked(baseline: _Baseline, checks: Sequence[Check]) -> Asked:
-    _Noting.asked = set()
     context = _begun(partial(_Noting, dtype=DTYPE, **baseline.mode.options), None, baseline)
     if context is None:
         return frozenset([LOAD_ENGINE]), {}
@@ -243,7 +242,7 @@ def _is_op(check: Check) -> bool:
 class _Noting(Port):
     """Notes what it is asked for."""
 
-    asked: ClassVar[set[str]]
+    asked: ClassVar[set[str]] = set()
 
     def __getattribute__(self, name: str) -> Any:
         _Noting.asked.add(name)
